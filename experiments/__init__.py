@@ -1,0 +1,1 @@
+"""Experiments that can be run, resumed and plotted from the command line (``python -m experiments``)."""

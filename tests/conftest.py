@@ -1,0 +1,9 @@
+"""Settings of every test: no silent rank promotion, full float32 products, 64 bits where asked for."""
+
+import os
+
+import jax
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_default_matmul_precision", "highest")
+jax.config.update("jax_enable_x64", os.environ.get("MHA_JAX_TEST_FLOAT64", "0") == "1")
