@@ -1,0 +1,300 @@
+"""Greedy training: head by head, each head choosing the edges it can hold.
+
+A head alone must put its own edges above a threshold and every non-edge below it; edges of other heads do not bind it.
+So heads can be fitted one after the other. Each starts from all edges that are left, minimises the squared hinge of its
+own edges and all non-edges over its factors and its threshold, drops the worst-scored of its edges while some are on
+the wrong side, and refits. The edges above all non-edges at the end are taken off; the next head gets the rest. The
+best of several random starts is kept for each head. Last, heads are rescaled to one threshold.
+
+Far above what the head is predicted to hold (`target`) a quarter of its edges goes at a time, near it a sixteenth.
+
+The search direction is L-BFGS's (optax). The step along it needs no matrix product: on a line the scores are
+quadratic in the step, so two Newton steps on the exact one-dimensional loss are passes over three score matrices.
+With 32 starts in one batch this replaced a generic zoom line search, which runs until the slowest start of the batch
+is content.
+
+With ``head_dim >= d_model`` a head is a free matrix and the fit is convex; there `theory.certificates` solves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from theory.training.types import Channel, check_batch, initial_columns
+
+Factors = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class GreedyOptions:
+    """Settings of greedy training.
+
+    Attributes:
+        restarts: random starts of each head; the one that holds most edges is kept.
+        iterations: L-BFGS iterations between two drops, near the target.
+        coarse_iterations: the same while far above the target.
+        drop: fraction of a head's edges that goes at a time is ``1 / drop`` near the target.
+        coarse_drop: the same far above it.
+        max_rounds: cap on drops of one head.
+        gap: least score difference, in units of the hinge's margin, that counts as held.
+    """
+
+    restarts: int = 2
+    iterations: int = 100
+    coarse_iterations: int = 40
+    drop: int = 16
+    coarse_drop: int = 4
+    max_rounds: int = 100
+    gap: float = 1e-3
+
+
+class _Fitted(NamedTuple):
+    query: Float[Array, "d k"]
+    key: Float[Array, "d k"]
+    held: Bool[Array, "e"]
+    loss: Float[Array, ""]
+    steps: Int[Array, ""]
+
+
+def _sums(*terms: Float[Array, "m n"]) -> tuple[Array, ...]:
+    """Sum several matrices in one pass over their elements."""
+    zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
+    return tuple(
+        jax.lax.reduce(terms, zeros, lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)), (0, 1))
+    )
+
+
+def _hinge(factors: Factors, x: Float[Array, "m d"], y: Float[Array, "m m"], one: Float[Array, "m m"]):
+    """Margin scores, half the squared hinge, and its gradient.
+
+    ``y`` is 1 for own edges, -1 for non-edges, 0 for pairs that do not matter; ``one`` is 1, and -1 for those.
+    """
+    queries, keys = x @ factors["query"], x @ factors["key"]
+    scores = queries @ keys.T - factors["threshold"]
+    pull = -y * jnp.maximum(one - y * scores, 0.0)
+    squares, total = _sums(pull * pull, pull)
+    gradient = {"query": x.T @ (pull @ keys), "key": x.T @ (pull.T @ queries), "threshold": -total}
+    return scores, 0.5 * squares, gradient
+
+
+def _step_size(factors, direction, scores, loss, x, y, one, first) -> Float[Array, ""]:
+    """Two Newton steps on the loss along ``direction``, from 1 (from a short step at the first iteration)."""
+    queries, keys = x @ factors["query"], x @ factors["key"]
+    d_queries, d_keys = x @ direction["query"], x @ direction["key"]
+    linear = y * (
+        jnp.concatenate([queries, d_queries], 1) @ jnp.concatenate([d_keys, keys], 1).T - direction["threshold"]
+    )
+    quadratic = y * (d_queries @ d_keys.T)
+    slack = one - y * scores
+
+    def evaluate(t):
+        residual = jnp.maximum(slack - t * (linear + t * quadratic), 0.0)
+        slope = linear + 2.0 * t * quadratic
+        curvature = jnp.where(residual > 0.0, slope * slope - 2.0 * residual * quadratic, 0.0)
+        return _sums(residual * residual, residual * slope, curvature)
+
+    t = jnp.where(first, 1e-2 / (optax.tree.norm(direction) + 1e-12), 1.0)
+    best, lowest = jnp.zeros_like(t), 2.0 * loss
+    for _ in range(2):
+        value, descent, curvature = evaluate(t)
+        better = value < lowest
+        best, lowest = jnp.where(better, t, best), jnp.where(better, value, lowest)
+        newton = jnp.clip(t + descent / jnp.maximum(jnp.abs(curvature), 1e-12), 0.1 * t, 10.0 * t)
+        t = jnp.where(better, newton, 0.25 * t)
+    value, _, _ = evaluate(t)
+    return jnp.where(value < lowest, t, jnp.where(best > 0.0, best, 0.1 * t))
+
+
+def _minimise(factors: Factors, x, y, one, iterations):
+    """L-BFGS on the squared hinge until it vanishes, is flat, or ``iterations`` have been taken."""
+    lbfgs = optax.scale_by_lbfgs(memory_size=10)
+
+    def unfinished(carry):
+        _, _, i, (_, loss, gradient) = carry
+        return (i < iterations) & (loss > 0.0) & (optax.tree.norm(gradient) > 1e-3 * jnp.sqrt(loss))
+
+    def advance(carry):
+        factors, state, i, (scores, loss, gradient) = carry
+        ascent, state = lbfgs.update(gradient, state, factors)
+        direction = jax.tree.map(jnp.negative, ascent)
+        t = _step_size(factors, direction, scores, loss, x, y, one, i == 0)
+        factors = jax.tree.map(lambda a, b: a + t * b, factors, direction)
+        return factors, state, i + 1, _hinge(factors, x, y, one)
+
+    start = (factors, lbfgs.init(factors), jnp.zeros((), jnp.int32), _hinge(factors, x, y, one))
+    factors, _, taken, (scores, loss, _) = jax.lax.while_loop(unfinished, advance, start)
+    return factors, scores, loss, taken
+
+
+def _fit_head(
+    key: Key[Array, ""],
+    x: Float[Array, "m d"],
+    edges: Int[Array, "e 2"],
+    left: Bool[Array, "e"],
+    head_dim: Int[Array, ""],
+    target: Float[Array, ""],
+    *,
+    width: int,
+    options: GreedyOptions,
+) -> _Fitted:
+    """Fit one head from one random start to as many of the edges left as it can hold."""
+    m, d = x.shape
+    source, sink = edges[:, 0], edges[:, 1]
+    scale = (d / head_dim.astype(jnp.float32)) ** 0.25
+    query_key, key_key = jax.random.split(key)
+    factors = {
+        "query": initial_columns(query_key, d, head_dim, width, scale),
+        "key": initial_columns(key_key, d, head_dim, width, scale),
+        "threshold": jnp.ones((), jnp.float32),
+    }
+    non_edges = -jnp.ones((m, m), jnp.float32).at[source, sink].set(0.0)
+
+    def above(scores):
+        """Edges that score above every non-edge."""
+        return scores[source, sink] > jnp.max(jnp.where(non_edges < 0.0, scores, -jnp.inf)) + options.gap
+
+    def unfinished(carry):
+        _, _, rounds, done, _, _, _ = carry
+        return ~done & (rounds < options.max_rounds)
+
+    def advance(carry):
+        factors, own, rounds, _, steps, _, _ = carry
+        size = jnp.sum(own)
+        coarse = size > 2.0 * target
+        y = non_edges.at[source, sink].set(own.astype(jnp.float32))
+        one = jnp.where(y == 0.0, -1.0, 1.0)
+        iterations = jnp.where(coarse, options.coarse_iterations, options.iterations)
+        factors, scores, loss, taken = _minimise(factors, x, y, one, iterations)
+        wrong = jnp.sum(own & ~above(scores))
+        portion = size // jnp.where(coarse, options.coarse_drop, options.drop)
+        number = jnp.minimum(wrong, jnp.maximum(portion, 1))
+        ranked = jnp.sort(jnp.where(own, scores[source, sink], jnp.inf))
+        cut = ranked[jnp.minimum(number, ranked.size - 1)]
+        keep = own & (scores[source, sink] >= cut) & (number < size)
+        own = jnp.where(wrong > 0, keep, own)
+        return factors, own, rounds + 1, (wrong == 0) | ~jnp.any(own), steps + taken, loss, scores
+
+    zero = jnp.zeros((), jnp.int32)
+    start = (
+        factors,
+        left,
+        zero,
+        ~jnp.any(left),
+        zero,
+        jnp.zeros((), jnp.float32),
+        jnp.zeros((m, m), jnp.float32),
+    )
+    factors, _, _, _, steps, loss, scores = jax.lax.while_loop(unfinished, advance, start)
+    highest = jnp.max(jnp.where(non_edges < 0.0, scores, -jnp.inf)) + factors["threshold"]
+    held = left & above(scores)
+    lowest = jnp.min(jnp.where(held, scores[source, sink], jnp.inf)) + factors["threshold"]
+    # Only a positive threshold can be rescaled to the common one.
+    usable = jnp.any(held) & (lowest + highest > 0.0)
+    query = jnp.where(usable, factors["query"] * 2.0 / (lowest + highest), 0.0)
+    return _Fitted(query, jnp.where(usable, factors["key"], 0.0), held & usable, loss, steps)
+
+
+@partial(jax.jit, static_argnames=("width", "options"))
+def _fit_heads(
+    seeds: Int[Array, "b"],
+    head: Int[Array, ""],
+    x: Float[Array, "b m d"],
+    edges: Int[Array, "b e 2"],
+    left: Bool[Array, "b e"],
+    head_dim: Int[Array, ""],
+    target: Float[Array, ""],
+    *,
+    width: int,
+    options: GreedyOptions,
+) -> _Fitted:
+    """One head of every problem: all restarts as one program, the best one returned."""
+    fit = partial(_fit_head, head_dim=head_dim, target=target, width=width, options=options)
+
+    def one(seed, x, edges, left):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), head)
+        keys = jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(options.restarts))
+        tries = jax.vmap(lambda k: fit(k, x, edges, left))(keys)
+        best = jnp.argmax(jnp.sum(tries.held, axis=1))
+        return jax.tree.map(lambda leaf: leaf[best], tries)
+
+    return jax.vmap(one)(seeds, x, edges, left)
+
+
+def train_greedy(
+    embeddings: Float[np.ndarray, "b m d"],
+    adjacency: Bool[np.ndarray, "b m m"],
+    *,
+    num_heads: int,
+    head_dim: int,
+    seeds: Sequence[int],
+    max_head_dim: int | None = None,
+    options: GreedyOptions | None = None,
+) -> list[Channel]:
+    """Train heads one after the other, one channel per problem. All heads share the threshold 1.
+
+    Args:
+        embeddings: items of each problem ``(b, m, d)``, unit norm.
+        adjacency: edges of each problem ``(b, m, m)``, [source, target].
+        num_heads: heads ``h``. Heads that are not needed are zero.
+        head_dim: key dimension of a head, ``d_k``; columns beyond ``d_model`` are zero, since they add no rank.
+        seeds: one per problem; they decide the random starts.
+        max_head_dim: width the program is compiled for; ``head_dim`` if None. It changes no run but by rounding.
+        options: settings of the trainer.
+
+    Raises:
+        ValueError: as `theory.training.types.check_batch`.
+    """
+    from theory.bounds import held_edges  # keeps the import of the trainers light
+
+    options = options or GreedyOptions()
+    d_model = embeddings.shape[-1]
+    width = min(d_model, head_dim if max_head_dim is None else max_head_dim)
+    used = min(head_dim, d_model)
+    edges = check_batch(embeddings, adjacency, num_heads, used, width, seeds)
+    target = float(held_edges(embeddings.shape[1], d_model, used))
+    left = jnp.ones(edges.shape[:2], bool)
+    x = jnp.asarray(embeddings, jnp.float32)
+    heads: list[_Fitted] = []
+    for head in range(num_heads):
+        fitted = _fit_heads(
+            jnp.asarray(seeds, jnp.uint32),
+            jnp.uint32(head),
+            x,
+            jnp.asarray(edges),
+            left,
+            jnp.int32(used),
+            jnp.float32(target),
+            width=width,
+            options=options,
+        )
+        left = left & ~fitted.held
+        heads.append(jax.device_get(fitted))
+        if not left.any():
+            break
+    shape = (len(embeddings), num_heads, d_model, head_dim)
+    query, key = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+    for i, fitted in enumerate(heads):
+        query[:, i, :, :used] = fitted.query[:, :, :used]
+        key[:, i, :, :used] = fitted.key[:, :, :used]
+    missed = np.asarray(left).sum(axis=1)
+    return [
+        Channel(
+            query_weights=query[b],
+            key_weights=key[b],
+            threshold=1.0,
+            loss=float(missed[b]) / edges.shape[1],
+            steps=int(sum(fitted.steps[b] for fitted in heads)),
+            learning_rate=None,
+            reason=None if np.isfinite(query[b]).all() and np.isfinite(key[b]).all() else "weights not finite",
+        )
+        for b in range(len(embeddings))
+    ]

@@ -1,0 +1,251 @@
+"""Joint training: all heads at once, by gradient descent on the maximum over heads.
+
+The loss is binary cross-entropy on ``exp(log_scale) * max_i s_i(u, v) - offset`` over all ``m^2`` pairs, with edges
+weighted by ``sqrt(non-edges / edges)`` unless told otherwise (without any weight the many non-edges hold the scores
+down and the same channels are found in about twice the steps). Adam at a constant learning rate.
+
+One compiled program serves every ``head_dim`` up to ``max_head_dim`` (see `theory.training.types`) and all seeds at
+once. Every run watches itself: it freezes when it separates its graph, when its loss has stopped falling, or when it
+is no longer finite, and nothing of it changes afterwards, so a run does not depend on its neighbours in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float
+
+from theory.channel import max_over_heads, project, sum_over_heads
+from theory.training.types import Channel, check_batch, initial_columns
+
+Params = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class JointOptions:
+    """Settings of joint training.
+
+    Attributes:
+        learning_rate: Adam's, constant.
+        max_steps: cap on optimiser steps; a multiple of ``check_every`` is taken.
+        check_every: steps between two looks at recovery and plateau.
+        patience: checks without a new lowest loss (by at least ``min_fall``) after which a run stops.
+        min_fall: relative fall of the mean loss between checks that counts as falling.
+        positive_weight: weight of an edge in the loss; None for ``sqrt(non-edges / edges)``.
+        init_scale: standard deviation of initial weights, for embeddings of unit norm.
+        aggregation: "max", or "sum" as the control that cannot gain from heads.
+    """
+
+    learning_rate: float = 0.05
+    max_steps: int = 6000
+    check_every: int = 50
+    patience: int = 10
+    min_fall: float = 0.01
+    positive_weight: float | None = None
+    init_scale: float = 0.3
+    aggregation: str = "max"
+
+
+class _State(NamedTuple):
+    params: Params
+    optimiser: Any
+    lowest: Float[Array, ""]
+    stale: Array
+    steps: Array
+    loss: Float[Array, ""]
+    done: Bool[Array, ""]
+
+
+def _scores(params: Params, embeddings: Float[Array, "m d"], aggregation: str) -> Float[Array, "m m"]:
+    queries, keys = (project(embeddings, params[name]) for name in ("query", "key"))
+    return max_over_heads(queries, keys)[0] if aggregation == "max" else sum_over_heads(queries, keys)
+
+
+def _loss(
+    params: Params,
+    embeddings: Float[Array, "m d"],
+    adjacency: Bool[Array, "m m"],
+    weight: Float[Array, ""],
+    aggregation: str,
+) -> Float[Array, ""]:
+    logits = jnp.exp(params["log_scale"]) * _scores(params, embeddings, aggregation) - params["offset"]
+    signed = jnp.where(adjacency, -logits, logits)
+    weights = jnp.where(adjacency, weight, 1.0)
+    return jnp.sum(weights * jax.nn.softplus(signed)) / jnp.sum(weights)
+
+
+def _separates(
+    params: Params, embeddings: Float[Array, "m d"], adjacency: Bool[Array, "m m"], aggregation: str
+) -> Bool[Array, ""]:
+    scores = _scores(params, embeddings, aggregation)
+    return jnp.min(scores, where=adjacency, initial=jnp.inf) > jnp.max(
+        scores, where=~adjacency, initial=-jnp.inf
+    )
+
+
+@partial(jax.jit, static_argnames=("max_steps", "check_every", "aggregation"))
+def _optimise(
+    params: Params,
+    embeddings: Float[Array, "b m d"],
+    adjacency: Bool[Array, "b m m"],
+    weight: Float[Array, ""],
+    learning_rate: Float[Array, ""],
+    patience: Array,
+    min_fall: Float[Array, ""],
+    *,
+    max_steps: int,
+    check_every: int,
+    aggregation: str,
+) -> _State:
+    optimiser = optax.inject_hyperparams(optax.adam)(learning_rate=learning_rate)
+
+    def step(carry, _, x, a):
+        params, state = carry
+        loss, grads = jax.value_and_grad(_loss)(params, x, a, weight, aggregation)
+        updates, state = optimiser.update(grads, state)
+        return (optax.apply_updates(params, updates), state), loss
+
+    def chunk(run: _State, x, a) -> _State:
+        (params, state), losses = jax.lax.scan(
+            partial(step, x=x, a=a), (run.params, run.optimiser), None, length=check_every
+        )
+        loss = jnp.mean(losses)
+        fell = loss < run.lowest * (1.0 - min_fall)
+        stale = jnp.where(fell, 0, run.stale + 1)
+        done = _separates(params, x, a, aggregation) | (stale >= patience) | ~jnp.isfinite(loss)
+        lowest = jnp.where(fell, loss, run.lowest)
+        new = _State(params, state, lowest, stale, run.steps + check_every, loss, done)
+        return jax.tree.map(lambda old, new: jnp.where(run.done, old, new), run, new)
+
+    def start(params) -> _State:
+        zero = jnp.zeros((), jnp.int32)
+        infinity = jnp.array(jnp.inf, jnp.float32)
+        return _State(params, optimiser.init(params), infinity, zero, zero, infinity, jnp.array(False))
+
+    def unfinished(carry):
+        taken, runs = carry
+        return (taken < max_steps) & ~jnp.all(runs.done)
+
+    def advance(carry):
+        taken, runs = carry
+        return taken + check_every, jax.vmap(chunk)(runs, embeddings, adjacency)
+
+    return jax.lax.while_loop(unfinished, advance, (0, jax.vmap(start)(params)))[1]
+
+
+def initial_params(
+    seeds: Sequence[int], *, num_heads: int, d_model: int, head_dim: int, max_head_dim: int, scale: float
+) -> Params:
+    """Draw the batch's initial weights, a pytree of arrays with a leading axis of seeds."""
+
+    def one(seed):
+        key = jax.random.fold_in(jax.random.key(seed), 1)
+
+        def side(offset):
+            return jax.vmap(
+                lambda i: initial_columns(
+                    jax.random.fold_in(key, 2 * i + offset), d_model, head_dim, max_head_dim, scale
+                )
+            )(jnp.arange(num_heads))
+
+        zero = jnp.zeros((), jnp.float32)
+        return {"query": side(0), "key": side(1), "log_scale": zero, "offset": zero}
+
+    return jax.vmap(one)(jnp.asarray(seeds, jnp.uint32))
+
+
+def optimise_jointly(
+    params: Params,
+    embeddings: Float[np.ndarray, "b m d"],
+    adjacency: Bool[np.ndarray, "b m m"],
+    head_dim: int,
+    options: JointOptions,
+) -> list[Channel]:
+    """Train all heads of every problem from ``params`` and return the channels.
+
+    Args:
+        params: ``query`` and ``key`` ``(b, h, d, k)``, ``log_scale`` and ``offset`` ``(b,)``.
+        embeddings: ``(b, m, d)``.
+        adjacency: ``(b, m, m)``, [source, target].
+        head_dim: columns in use, at most ``k``.
+        options: settings.
+    """
+    positive = float(adjacency[0].sum())
+    weight = options.positive_weight
+    if weight is None:
+        weight = float(np.sqrt((adjacency[0].size - positive) / positive))
+    runs = jax.device_get(
+        _optimise(
+            params,
+            jnp.asarray(embeddings, jnp.float32),
+            jnp.asarray(adjacency),
+            jnp.float32(weight),
+            jnp.float32(options.learning_rate),
+            jnp.int32(options.patience),
+            jnp.float32(options.min_fall),
+            max_steps=options.max_steps,
+            check_every=options.check_every,
+            aggregation=options.aggregation,
+        )
+    )
+    channels = []
+    for b in range(len(embeddings)):
+        finite = np.isfinite(runs.loss[b]) and all(np.isfinite(leaf[b]).all() for leaf in runs.params.values())
+        scale = np.exp(runs.params["log_scale"][b])
+        channels.append(
+            Channel(
+                query_weights=runs.params["query"][b, :, :, :head_dim],
+                key_weights=runs.params["key"][b, :, :, :head_dim],
+                threshold=float(runs.params["offset"][b] / scale) if finite else float("nan"),
+                loss=float(runs.loss[b]),
+                steps=int(runs.steps[b]),
+                learning_rate=options.learning_rate,
+                reason=None if finite else f"loss or weights not finite after {int(runs.steps[b])} steps",
+            )
+        )
+    return channels
+
+
+def train_joint(
+    embeddings: Float[np.ndarray, "b m d"],
+    adjacency: Bool[np.ndarray, "b m m"],
+    *,
+    num_heads: int,
+    head_dim: int,
+    seeds: Sequence[int],
+    max_head_dim: int | None = None,
+    options: JointOptions | None = None,
+) -> list[Channel]:
+    """Train all heads at once, one channel per problem.
+
+    Args:
+        embeddings: items of each problem ``(b, m, d)``, unit norm.
+        adjacency: edges of each problem ``(b, m, m)``, [source, target].
+        num_heads: heads ``h``.
+        head_dim: key dimension of a head, ``d_k``.
+        seeds: one per problem; they decide the initial weights.
+        max_head_dim: width the program is compiled for; ``head_dim`` if None. It changes no run but by rounding.
+        options: settings of the trainer.
+
+    Raises:
+        ValueError: as `theory.training.types.check_batch`.
+    """
+    options = options or JointOptions()
+    width = head_dim if max_head_dim is None else max_head_dim
+    check_batch(embeddings, adjacency, num_heads, head_dim, width, seeds)
+    params = initial_params(
+        seeds,
+        num_heads=num_heads,
+        d_model=embeddings.shape[-1],
+        head_dim=head_dim,
+        max_head_dim=width,
+        scale=options.init_scale,
+    )
+    return optimise_jointly(params, embeddings, adjacency, head_dim, options)

@@ -1,0 +1,81 @@
+"""What every trainer takes and returns, and how initial weights are drawn.
+
+A trainer gets a batch of problems of one shape (one problem per seed) and returns one `Channel` per problem.
+Initial weights are drawn column by column, each from its own key, so that a program compiled for more columns than
+a run uses starts that run from the same numbers: inactive columns are zero, receive zero gradient and stay zero. Training is in float32 throughout, with or without
+64-bit JAX; what it finds is judged in float64 from the weights alone (`theory.recognition`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+
+@dataclass(frozen=True, eq=False)
+class Channel:
+    """Weights of a trained key-query channel and how its training ended.
+
+    Attributes:
+        query_weights: ``(h, d, d_k)``, float32.
+        key_weights: ``(h, d, d_k)``, float32.
+        threshold: a pair is an edge when its best head scores above this.
+        loss: the trainer's loss at the end.
+        steps: optimiser steps taken (all heads of one restart together for head-by-head training).
+        learning_rate: None where the trainer has none.
+        reason: None for a run that ended well, else why its weights mean nothing.
+    """
+
+    query_weights: Float[np.ndarray, "h d k"]
+    key_weights: Float[np.ndarray, "h d k"]
+    threshold: float
+    loss: float
+    steps: int
+    learning_rate: float | None
+    reason: str | None = None
+
+
+def initial_columns(
+    key: Key[Array, ""], d_model: int, head_dim: int | Int[Array, ""], max_head_dim: int, scale: float | Array
+) -> Float[Array, "d max_k"]:
+    """Draw Gaussian weights ``(d_model, max_head_dim)`` of which the first ``head_dim`` columns are non-zero.
+
+    Column ``j`` depends on ``key`` and ``j`` alone, not on ``max_head_dim``.
+    """
+    columns = jax.vmap(lambda j: jax.random.normal(jax.random.fold_in(key, j), (d_model,), jnp.float32))
+    index = jnp.arange(max_head_dim)
+    return (columns(index) * jnp.where(index < head_dim, jnp.float32(scale), 0.0)[:, None]).T
+
+
+def check_batch(
+    embeddings: Float[np.ndarray, "b m d"],
+    adjacency: Bool[np.ndarray, "b m m"],
+    num_heads: int,
+    head_dim: int,
+    max_head_dim: int,
+    seeds: Sequence[int],
+) -> Int[np.ndarray, "b e 2"]:
+    """Check a trainer's input and return the edges ``(source, target)`` of every problem.
+
+    Raises:
+        ValueError: for a non-positive head count or size, a number of seeds other than the batch's, problems without
+            edges or with different numbers of edges, or embeddings that are not finite.
+    """
+    for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
+        if value < 1:
+            raise ValueError(f"{name}: expected a positive integer, got {value}")
+    if max_head_dim < head_dim:
+        raise ValueError(f"max_head_dim: expected at least head_dim = {head_dim}, got {max_head_dim}")
+    if len(seeds) != len(embeddings):
+        raise ValueError(f"seeds: expected one for each of {len(embeddings)} problems, got {len(seeds)}")
+    if not np.isfinite(embeddings).all():
+        raise ValueError("embeddings: expected finite numbers, got nan or infinity")
+    counts = adjacency.sum(axis=(1, 2))
+    if counts.min() < 1 or counts.min() != counts.max():
+        raise ValueError(f"adjacency: expected the same positive number of edges in every problem, got {counts}")
+    return np.stack([np.argwhere(one) for one in adjacency]).astype(np.int32)
