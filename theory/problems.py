@@ -1,8 +1,9 @@
 """One seed's task: items with embeddings and a graph to recognise on them, by the names that users type.
 
-An embedding is ``gaussian``, ``orthonormal``, ``minilm``, ``minilm-pca``, ``minilm-pca-whitened`` or a file; a graph is
-``permutation``, ``regular``, ``random``, ``words``, ``words-shuffled`` or a file of edges. Embeddings and graph are drawn
-by independent generators that depend on the seed and the purpose alone: changing one leaves the other as it was.
+An embedding is ``gaussian``, ``orthonormal``, ``minilm``, ``minilm-pca``, ``minilm-pca-whitened`` or a
+file; a graph is ``permutation``, ``regular``, ``random``, ``words``, ``words-shuffled`` or a file of edges.
+Embeddings and graph are drawn by independent generators that depend on the seed and the purpose alone:
+changing one leaves the other as it was.
 """
 
 import functools
@@ -15,7 +16,6 @@ from jaxtyping import Float
 
 from theory.embeddings import (
     MINILM_EMBEDDINGS,
-    MINILM_WIDTH,
     gaussian_unit_norm,
     load_embeddings,
     minilm_tokens,
@@ -64,19 +64,23 @@ def make_problem(
 ) -> Problem:
     """Make the task of one seed; the result depends on the arguments alone, in any process.
 
-    - MiniLM's embeddings: ``num_items`` distinct words are drawn from its table; projections are fitted on the whole table.
-    - A file of embeddings: its rows, scaled to unit norm, in order if there are ``num_items`` of them, else a sample
-      without replacement (a file of edges counts rows: with one there must be exactly ``num_items``).
-    - ``words``: ``num_edges`` pairs drawn from the table of word relations; sources come first, then targets.
-      ``words-shuffled``: the same items and embeddings with the targets deranged, so that no original pair is an edge. Their
-      vectors are MiniLM's where such an embedding is named, else drawn as for any graph.
+    - MiniLM's embeddings: ``num_items`` distinct words are drawn from its table; projections are fitted on
+      the whole table.
+    - A file of embeddings: its rows, scaled to unit norm, in order if there are ``num_items`` of them, else
+      a sample without replacement (a file of edges counts rows: with one there must be exactly
+      ``num_items``).
+    - ``words``: ``num_edges`` pairs drawn from the table of word relations; sources come first, then
+      targets. ``words-shuffled``: the same items and embeddings with the targets deranged, so that no
+      original pair is an edge. Their vectors are MiniLM's where such an embedding is named, else drawn as
+      for any graph.
     - A file of edges: the same graph for every seed.
 
     Args:
         num_items: number of items.
         num_edges: number of edges, see :func:`num_edges_of`.
         d_model: width of the embeddings.
-        embedding: one of ``EMBEDDINGS`` or the path of a ``.npy`` or ``.safetensors`` file (``FILE.safetensors::NAME``).
+        embedding: one of ``EMBEDDINGS`` or the path of a ``.npy`` or ``.safetensors`` file
+            (``FILE.safetensors::NAME``).
         graph: one of ``GRAPHS`` or the path of a CSV file of edges.
         seed: non-negative integer.
 
@@ -84,9 +88,7 @@ def make_problem(
         ValueError: if arguments do not fit each other, see :func:`check_problem`.
         FileNotFoundError: if a file, or MiniLM's wheel, is missing.
     """
-    check_problem(
-        num_items=num_items, num_edges=num_edges, d_model=d_model, embedding=embedding, graph=graph
-    )
+    check_problem(num_items=num_items, num_edges=num_edges, d_model=d_model, embedding=embedding, graph=graph)
     labels: tuple[str, ...] | None = None
     if graph in _WORD_GRAPHS:
         relational_graph, labels = _word_graph(num_edges, graph == "words-shuffled", seed)
@@ -127,7 +129,7 @@ def check_problem(*, num_items: int, num_edges: int, d_model: int, embedding: st
     if embedding == "orthonormal":
         if num_items > d_model:
             raise ValueError(
-                f"num_items: expected at most d_model = {d_model} for embedding 'orthonormal', got {num_items}"
+                f"num_items: expected at most d_model = {d_model} for 'orthonormal', got {num_items}"
             )
     elif embedding in MINILM_EMBEDDINGS:
         minilm_vectors(embedding, d_model)
@@ -151,7 +153,8 @@ def _check_graph(num_items: int, num_edges: int, graph: str) -> None:
     elif graph == "regular":
         if num_edges % num_items or num_edges > num_items * (num_items - 1):
             raise ValueError(
-                f"num_edges: expected a multiple of num_items = {num_items} up to {num_items * (num_items - 1)} "
+                f"num_edges: expected a multiple of num_items = {num_items} "
+                f"up to {num_items * (num_items - 1)} "
                 f"for graph 'regular', got {num_edges}"
             )
     elif graph == "random":
@@ -164,7 +167,7 @@ def _check_graph(num_items: int, num_edges: int, graph: str) -> None:
         lowest, highest = 1 + (graph == "words-shuffled"), len(load_word_relations())
         if not lowest <= num_edges <= highest:
             raise ValueError(
-                f"num_edges: expected {lowest} to {highest} word relations for graph {graph!r}, got {num_edges}"
+                f"num_edges: expected {lowest} to {highest} for graph {graph!r}, got {num_edges}"
             )
         if num_items != 2 * num_edges:
             raise ValueError(
@@ -188,7 +191,8 @@ def _check_embedding_file(num_items: int, d_model: int, embedding: str, graph: s
         raise ValueError(f"num_items: expected at most the {rows} rows of {embedding!r}, got {num_items}")
     if graph not in GRAPHS and rows != num_items:
         raise ValueError(
-            f"num_items: expected the {rows} rows of {embedding!r}, because {graph!r} counts them, got {num_items}"
+            f"num_items: expected the {rows} rows of {embedding!r}, "
+            f"because {graph!r} counts them, got {num_items}"
         )
     if graph in _WORD_GRAPHS:
         raise ValueError(
@@ -232,11 +236,12 @@ def seeded_rng(seed: int, purpose: str) -> np.random.Generator:
 def num_edges_of(graph: str, num_items: int, degree: int | None = None) -> int:
     """Return how many edges a graph on ``num_items`` items has.
 
-    A permutation has ``num_items``; a regular or random graph ``num_items * degree`` (degree 1 where none is given);
-    words ``num_items / 2``; a file as many as it lists.
+    A permutation has ``num_items``; a regular or random graph ``num_items * degree`` (degree 1 where none
+    is given); words ``num_items / 2``; a file as many as it lists.
 
     Raises:
-        ValueError: if ``num_items`` is odd for words, or a degree is given where it means nothing or is not positive.
+        ValueError: if ``num_items`` is odd for words, or a degree is given where it means nothing or is not
+            positive.
         FileNotFoundError: if a file of edges is missing.
     """
     if num_items < 1:
@@ -259,8 +264,8 @@ def num_edges_of(graph: str, num_items: int, degree: int | None = None) -> int:
 def log2_family_size(graph: str, num_items: int, num_edges: int) -> float | None:
     """Return log2 of how many graphs the name can mean, None for words and files, which are no family.
 
-    Exact for ``permutation`` and ``random``; for ``regular`` a proven lower bound, which keeps lower bounds on the
-    key budget that grow with it true (see :func:`theory.graphs.log2_num_regular_graphs`).
+    Exact for ``permutation`` and ``random``; for ``regular`` a proven lower bound, which keeps lower bounds
+    on the key budget that grow with it true (see :func:`theory.graphs.log2_num_regular_graphs`).
 
     Raises:
         ValueError: if the arguments do not fit each other.

@@ -1,8 +1,9 @@
 """Real relations between words: a small table made for this project.
 
-Four kinds, each pair directed from source to target: country -> capital, singular -> plural, verb -> simple past,
-word -> antonym. Every word is one whole entry of MiniLM's vocabulary and occurs once in the table, so that any set of
-pairs is a matching: a graph in which an item has at most one edge, like part of a permutation graph, but with structure.
+Four kinds, each pair directed from source to target: country -> capital, singular -> plural, verb -> simple
+past, word -> antonym. Every word is one whole entry of MiniLM's vocabulary and occurs once in the table, so
+that any set of pairs is a matching: a graph in which an item has at most one edge, like part of a
+permutation graph, but with structure.
 """
 
 import csv
