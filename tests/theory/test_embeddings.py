@@ -157,6 +157,11 @@ class TestMiniLM:
         assert abs(whitened - gaussian) < 0.5 * (projected - gaussian)
         assert _mean_absolute_cosine(minilm_vectors("minilm", 384)) > 1.2 * np.sqrt(2 / (np.pi * 384))
 
+    def test_whitened_table_has_identity_covariance(self):
+        table = minilm_tokens().vectors
+        coordinates = principal_components(table, 23, whiten=True)
+        np.testing.assert_allclose(coordinates.T @ coordinates / len(table), np.eye(23), atol=1e-10)
+
     def test_vectors_are_cached_and_read_only(self):
         vectors = minilm_vectors("minilm-pca", 23)
         assert minilm_vectors("minilm-pca", 23) is vectors
