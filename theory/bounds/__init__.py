@@ -1,0 +1,54 @@
+"""Analytic bounds on the capacity of the key-query channel: theorems, predictions, one empirical law.
+
+``m`` items with embeddings in ``R^d`` and a directed graph of ``m'`` edges; ``h`` heads of key dimension
+``d_k`` score pairs, and a pair is called an edge where the largest score exceeds one threshold ``tau``. The
+budget is ``D_K = h d_k``.
+
+- Theorems (hold always): `counting_bound`, `warren_bound`, `cover_max_items`, `one_dimensional_cap`.
+- Predictions (no free parameter, heuristic): `gardner_capacity`, `gardner_threshold`, `width_requirement`,
+  `matrix_width`, `single_head_max_items`, `convex_success_probability`, `transition_width`, `held_edges`,
+  `partition_head_dim`, `partition_total_key_dim`, `greedy_max_items`, `head_window`.
+- Empirical law (of joint gradient descent): `parameter_count_total_key_dim`.
+
+All but `head_window` take numbers or arrays, which broadcast, and compute in float64: scalars give a Python
+float (or int), arrays a NumPy array. Errors are ``ValueError`` with the argument's name, what was expected
+and what came.
+"""
+
+from theory.bounds.gardner import (
+    convex_success_probability,
+    gardner_capacity,
+    gardner_threshold,
+    single_head_max_items,
+    transition_width,
+    width_requirement,
+)
+from theory.bounds.greedy import greedy_max_items
+from theory.bounds.partition import (
+    parameter_count_total_key_dim,
+    partition_head_dim,
+    partition_total_key_dim,
+)
+from theory.bounds.theorems import counting_bound, cover_max_items, one_dimensional_cap, warren_bound
+from theory.bounds.width import held_edges, matrix_width
+from theory.bounds.window import head_window
+
+__all__ = [
+    "convex_success_probability",
+    "counting_bound",
+    "cover_max_items",
+    "gardner_capacity",
+    "gardner_threshold",
+    "greedy_max_items",
+    "head_window",
+    "held_edges",
+    "matrix_width",
+    "one_dimensional_cap",
+    "parameter_count_total_key_dim",
+    "partition_head_dim",
+    "partition_total_key_dim",
+    "single_head_max_items",
+    "transition_width",
+    "warren_bound",
+    "width_requirement",
+]

@@ -1,0 +1,107 @@
+r"""Many heads with their edges dealt out beforehand, and the law that joint training follows.
+
+Fixed even partition: each of ``h`` heads is given ``m'/h`` edges at random and must put all ``m^2 - m'``
+non-edges below the common threshold; the other heads' edges do not bind it. With
+
+    P_h = m^2 - m' (1 - 1/h),   f_h = (m'/h) / P_h,   n_h = P_h / alpha_c(f_h) = n(m'/h, m^2 - m')
+
+the head dimension solves ``w2(d_k) = n_h`` and the budget is ``D_K = h d_k``. A *prediction* (ours) for this
+partition, and an *upper estimate* of what the task needs, because heads may choose their edges. Infinite
+means that this partition fails at ``d_k = d``, not that no channel exists.
+
+Parameter count: the same with the parameters ``d_k (2 d - d_k)`` of a rank-``d_k`` matrix in place of its
+width. An *empirical law* (ours) of joint gradient descent at about 3 to 8 heads, not a limit of the channel.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from theory.bounds._numbers import Numbers, Result, broadcast, edge_count, integer, result
+from theory.bounds.gardner import _requirement
+from theory.bounds.width import _head_dim
+
+
+def _share_requirement(
+    num_items: Numbers, num_edges: Numbers, d_model: Numbers, num_heads: Numbers
+) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
+    """(n_h, d, h) of one head's share, in one shape."""
+    m, edges, d, h = broadcast(
+        num_items=integer("num_items", num_items, 2),
+        num_edges=integer("num_edges", num_edges),
+        d_model=integer("d_model", d_model),
+        num_heads=integer("num_heads", num_heads),
+    )
+    return np.asarray(_requirement(edge_count(edges, m) / h, m * m - edges)), d, h
+
+
+def partition_head_dim(
+    num_items: Numbers, num_edges: Numbers, d_model: Numbers, num_heads: Numbers
+) -> Result:
+    """Head dimension at which a fixed even partition of the edges is held, by width.
+
+    A *prediction* (ours); see the module's docstring. It is a real number and may be below 1, where even
+    one dimension is more than the width asks for; that ``d_k = 1`` holds two edges a head at most is not
+    applied here.
+
+    Args:
+        num_items: m, an integer of at least 2.
+        num_edges: m', a positive integer of at most m (m - 1).
+        d_model: d, a positive integer.
+        num_heads: h, a positive integer.
+
+    Returns:
+        d_k in (0, d], or inf where this partition fails even at d_k = d.
+
+    Raises:
+        ValueError: a size out of range.
+    """
+    needed, d, _ = _share_requirement(num_items, num_edges, d_model, num_heads)
+    return result(_head_dim(d, needed))
+
+
+def partition_total_key_dim(
+    num_items: Numbers, num_edges: Numbers, d_model: Numbers, num_heads: Numbers
+) -> Result:
+    """Budget ``D_K = h d_k`` of `partition_head_dim`.
+
+    A *prediction* (ours) for a fixed partition, an upper estimate where heads choose their edges.
+
+    Args:
+        num_items: m, an integer of at least 2.
+        num_edges: m', a positive integer of at most m (m - 1).
+        d_model: d, a positive integer.
+        num_heads: h, a positive integer.
+
+    Returns:
+        D_K as a real number, or inf where this partition fails.
+
+    Raises:
+        ValueError: a size out of range.
+    """
+    needed, d, h = _share_requirement(num_items, num_edges, d_model, num_heads)
+    return result(h * _head_dim(d, needed))
+
+
+def parameter_count_total_key_dim(
+    num_items: Numbers, num_edges: Numbers, d_model: Numbers, num_heads: Numbers
+) -> Result:
+    """Budget at which the heads' parameters equal what a fixed even partition asks for.
+
+    ``D_K = h d_k`` with ``d_k (2 d - d_k) = n_h``. An *empirical law* (ours) of joint gradient descent;
+    better trainers stay far below it.
+
+    Args:
+        num_items: m, an integer of at least 2.
+        num_edges: m', a positive integer of at most m (m - 1).
+        d_model: d, a positive integer.
+        num_heads: h, a positive integer.
+
+    Returns:
+        D_K as a real number, or inf where ``n_h > d^2``, more than any head has.
+
+    Raises:
+        ValueError: a size out of range.
+    """
+    needed, d, h = _share_requirement(num_items, num_edges, d_model, num_heads)
+    rest = np.maximum(d * d - needed, 0)
+    return result(np.where(needed <= d * d, h * needed / (d + np.sqrt(rest)), np.inf))
