@@ -1,0 +1,1 @@
+"""Trainers of key-query channels."""
