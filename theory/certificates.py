@@ -83,9 +83,9 @@ def certify_head(
 
         min of y (s - tau)  <=  sum lambda y (s - tau) / sum lambda  =  (<G, M> - tau g) / sum lambda
 
-    with `G = X^T (y * lambda) X`, `g = sum y lambda`. With a threshold beyond `R = max |x|^2 >= |s|` no margin
-    is positive, so the margin is at most `(|G|_F + R |g|) / sum lambda`, and the rounding errors of `G` and
-    `g` are added to it: that is `residual`. The verdict requires `residual <= 1e-10 R`; 1e-13 R is usual. This
+    with `G = X^T (y * lambda) X`, `g = sum y lambda`. With a threshold beyond `R = max |x|^2 >= |s|` no
+    margin is positive, so the margin is at most `(|G|_F + R |g|) / sum lambda`; that, with the rounding
+    errors of `G` and `g` added, is `residual`. The verdict requires `residual <= 1e-10 R`; 1e-13 R is usual. This
     excludes every margin above rounding.
 
     It becomes a proof that no separating matrix exists at all (`proven`) as follows. If the features of the

@@ -6,8 +6,8 @@ and a threshold. Convex and piecewise quadratic: damped Newton steps with an exa
 from `d (d + 1) / 2` products of columns in `O(m^2 d^2 + m d^4)` instead of `O(pairs d^4)`; it has side
 `d^2 + 1`, so that `d` up to about 40 is practical. The scheme and its constants are ours.
 
-BLAS threads do not pay at these sizes, and cost much where other programs run: set `OPENBLAS_NUM_THREADS=1`
-(before NumPy is imported) and run problems side by side.
+BLAS threads do not pay at these sizes, and cost a factor of ten or more where other programs run: set
+`OPENBLAS_NUM_THREADS=1` (before NumPy is imported) and run problems side by side.
 """
 
 from __future__ import annotations
