@@ -85,8 +85,8 @@ def certify_head(
 
     with `G = X^T (y * lambda) X`, `g = sum y lambda`. With a threshold beyond `R = max |x|^2 >= |s|` no
     margin is positive, so the margin is at most `(|G|_F + R |g|) / sum lambda`; that, with the rounding
-    errors of `G` and `g` added, is `residual`. The verdict requires `residual <= 1e-10 R`; 1e-13 R is usual. This
-    excludes every margin above rounding.
+    errors of `G` and `g` added, is `residual`. The verdict requires `residual <= 1e-10 R`; 1e-13 R is
+    usual. This excludes every margin above rounding.
 
     It becomes a proof that no separating matrix exists at all (`proven`) as follows. If the features of the
     pairs with `lambda > 0` span the whole space, that is if `H = sum phi phi^T` over them has least
