@@ -78,7 +78,8 @@ def channel_scores(
         )
     if embeddings.ndim != 2 or embeddings.shape[1] != query_weights.shape[1]:
         raise ValueError(
-            f"embeddings: expected shape (m, {query_weights.shape[1]}) as the weights have, got {embeddings.shape}"
+            f"embeddings: expected shape (m, {query_weights.shape[1]}) to fit the weights, "
+            f"got {embeddings.shape}"
         )
     arrays = {"embeddings": embeddings, "query_weights": query_weights, "key_weights": key_weights}
     for name, array in arrays.items():
@@ -128,7 +129,8 @@ def evaluate(
     num_edges = int(adjacency.sum())
     if num_edges in (0, adjacency.size):
         raise ValueError(
-            f"adjacency: expected at least one edge and one non-edge, got {num_edges} of {adjacency.size} pairs"
+            "adjacency: expected at least one edge and one non-edge, "
+            f"got {num_edges} edges of {adjacency.size} pairs"
         )
     predicted = scores > threshold
     best_f1, best_threshold = _best_cut(scores.ravel(), adjacency.ravel())
