@@ -67,7 +67,7 @@ def channel_scores(
 
     Raises:
         ValueError: shapes that do not fit, no head, another aggregation, or factors or scores that are not
-        finite.
+            finite.
     """
     if aggregation not in _COMBINE:
         raise ValueError(f"aggregation: expected 'max' or 'sum', got {aggregation!r}")

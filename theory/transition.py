@@ -19,13 +19,12 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 from numpy.typing import ArrayLike
-from scipy.optimize import isotonic_regression
+from scipy.optimize import brentq, isotonic_regression
 from scipy.special import expit
 
 _HALF_CHI2_95 = 1.9207294103470617  # half of the 95% quantile of chi-squared with one degree of freedom
 _LOGIT_90 = math.log(9.0)  # a logistic curve of slope s rises from 10% to 90% over 2 log(9) / s
 _REACH = 3  # positions on either side of the crossing that the logistic curve is fitted to
-_Profile = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Threshold:
     status: Literal["reached", "not_reached", "not_run"]
     capped: bool = False
 
-    def scaled(self, factor: float) -> "Threshold":
+    def scaled(self, factor: float | int) -> "Threshold":
         """The same threshold in other units: all positions times `factor` (heads, to turn head_dim into D_K).
 
         Raises:
@@ -135,11 +134,11 @@ def fit_threshold(
 def search_threshold(
     evaluate: Callable[[int], tuple[int, int]],
     *,
-    start: float | None,
+    start: float | int | None,
     lowest: int,
     highest: int,
     decreasing: bool = False,
-    spread: float = 0.15,
+    spread: float | int = 0.15,
 ) -> dict[int, tuple[int, int]]:
     """Bracket the 50% point with few evaluations, around a prediction.
 
@@ -248,22 +247,13 @@ def _fit_increasing(
 
     # From here on only the positions near the crossing: a plateau far away must not move it.
     near = slice(max(upper - _REACH, 0), upper + _REACH)
-    z_near, hits_near, runs_near = z[near], hits[near], runs[near]
     if capped:
         width = float(np.diff(z).min()) if z.size > 1 else abs(float(z[0]))
     else:
         width = float(z[upper] - z[upper - 1])
-    longest = max(2 * float(np.ptp(z_near)), abs(float(z[upper])), width)
+    longest = max(2 * float(np.ptp(z[near])), abs(float(z[upper])), width)
     slopes = (2 * _LOGIT_90 / longest, 2 * _LOGIT_90 / width)
-    support = (float(z_near[0]) - 10 * longest, float(z_near[-1]) + 10 * longest)
-
-    def profile(mu: Float64[np.ndarray, " g"]) -> tuple[np.ndarray, np.ndarray]:
-        return _profile(mu, z_near, hits_near, runs_near, slopes)
-
-    mu, slope, best = _maximise(profile, support)
-    drop = _HALF_CHI2_95 * (_shared_seed_factor(mu, slope, z_near, runs_near) if shared else 1.0)
-    low = _crossing(profile, best - drop, mu, support[0])
-    high = _crossing(profile, best - drop, mu, support[1])
+    mu, slope, low, high = _profile_interval(z[near], hits[near], runs[near], slopes, 10 * longest, shared)
     if capped:
         return float(z[0]), -math.inf, max(high, float(z[0])), None, True
     estimate = min(max(mu, float(z[upper - 1])), float(z[min(above, z.size - 1)]))
@@ -271,72 +261,77 @@ def _fit_increasing(
     return estimate, low, max(high, estimate, float(z[upper]), float(z[first])), slope, False
 
 
-def _profile(
-    mu: Float64[np.ndarray, " g"],
+def _profile_interval(
     z: Float64[np.ndarray, " n"],
     hits: Float64[np.ndarray, " n"],
     runs: Float64[np.ndarray, " n"],
     slopes: tuple[float, float],
-) -> tuple[Float64[np.ndarray, " g"], Float64[np.ndarray, " g"]]:
-    """For every mu the largest log-likelihood over the allowed slopes, and the slope that gives it.
+    reach: float,
+    shared: bool,
+) -> tuple[float, float, float, float]:
+    """Maximum of the likelihood (mu, slope) and the ends of the profile interval of mu, infinite if open.
 
-    The log-likelihood is concave in the slope. Where its derivative has one sign the best slope is a bound;
-    elsewhere Newton's method finds the root, with bisection where it would leave the interval that holds it.
+    The profile has one peak (the log-likelihood is concave in slope and intercept, and what is allowed is
+    convex there), and its derivative is that of the likelihood at the best slope, so all three are roots.
+    Few points are left, and plain floats are faster than arrays of six.
     """
-    arms = z[None, :] - mu[:, None]
+    points = list(zip(z.tolist(), hits.tolist(), runs.tolist(), strict=True))
+    first, last = float(z[0]) - reach, float(z[-1]) + reach
 
-    def derivatives(slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        p = expit(slope[:, None] * arms)
-        return (arms * (hits - runs * p)).sum(axis=1), (runs * arms**2 * p * (1 - p)).sum(axis=1)
+    def excess(mu):  # successes beyond those expected: negative where mu is too small
+        slope = _best_slope(mu, points, slopes)
+        return sum(hit - run * (0.5 + 0.5 * math.tanh(0.5 * slope * (at - mu))) for at, hit, run in points)
 
-    low, high = np.full(mu.shape, slopes[0]), np.full(mu.shape, slopes[1])
-    at_low, at_high = derivatives(low)[0] <= 0, derivatives(high)[0] >= 0
-    at_bound = at_low | at_high
-    slope = np.sqrt(low * high)
-    for _ in range(60):
-        gradient, curvature = derivatives(slope)
-        low, high = np.where(gradient > 0, slope, low), np.where(gradient > 0, high, slope)
-        far = np.abs(gradient) >= slopes[1] * curvature  # Newton's step would leave the interval
-        proposal = slope + gradient / np.where(far, 1.0, curvature)
-        inside = ~far & (proposal > low) & (proposal < high)
-        step = np.where(inside, proposal, (low + high) / 2)
-        done = at_bound | (np.abs(step - slope) <= 1e-10 * slope)
-        slope = step
-        if done.all():
+    def likelihood(mu):
+        slope = _best_slope(mu, points, slopes)
+        logits = [(slope * (at - mu), hit, run) for at, hit, run in points]
+        return sum(hit * t - run * (max(t, 0.0) + math.log1p(math.exp(-abs(t)))) for t, hit, run in logits)
+
+    if excess(first) >= 0:
+        mu = first
+    elif excess(last) <= 0:
+        mu = last
+    else:
+        mu = float(brentq(excess, first, last, xtol=1e-12 * reach))  # pyright: ignore[reportArgumentType]
+    slope = _best_slope(mu, points, slopes)
+    factor = _shared_seed_factor(mu, slope, z, runs) if shared else 1.0
+    level = likelihood(mu) - _HALF_CHI2_95 * factor
+    ends = [-math.inf, math.inf]
+    for side, outside in enumerate((first, last)):
+        if likelihood(outside) < level:
+            end = brentq(lambda at: likelihood(at) - level, mu, outside, xtol=1e-12 * reach)
+            ends[side] = float(end)  # pyright: ignore[reportArgumentType]
+    return mu, slope, ends[0], ends[1]
+
+
+def _best_slope(mu: float, points: list[tuple[float, float, float]], slopes: tuple[float, float]) -> float:
+    """The slope within its bounds that makes the likelihood at mu largest.
+
+    The log-likelihood is concave in the slope. Where its derivative has one sign a bound is best; otherwise
+    Newton's method finds its root, with bisection where that would leave the interval that holds it.
+    """
+    arms = [(at - mu, hit, run) for at, hit, run in points]
+    low, high = slopes
+    slope = slopes[0]
+    for step in range(100):
+        gradient = curvature = 0.0
+        for arm, hit, run in arms:
+            p = 0.5 + 0.5 * math.tanh(0.5 * slope * arm)
+            gradient += arm * (hit - run * p)
+            curvature += run * arm * arm * p * (1 - p)
+        if step == 0:
+            if gradient <= 0:
+                return slope
+            slope = slopes[1]
+            continue
+        if step == 1 and gradient >= 0:
+            return slope
+        low, high = (slope, high) if gradient > 0 else (low, slope)
+        newton = slope + gradient / curvature if abs(gradient) < slopes[1] * curvature else low
+        before, slope = slope, newton if low < newton < high else (low + high) / 2
+        if abs(slope - before) <= 1e-12 * slope:
             break
-    slope = np.where(at_low, slopes[0], np.where(at_high, slopes[1], slope))
-    logits = slope[:, None] * arms
-    likelihood = -(hits * np.logaddexp(0, -logits) + (runs - hits) * np.logaddexp(0, logits)).sum(axis=1)
-    return likelihood, slope
-
-
-def _maximise(profile: _Profile, support: tuple[float, float]) -> tuple[float, float, float]:
-    """mu, slope and log-likelihood at the maximum; the profile has one peak, so a grid may zoom in on it.
-
-    (The log-likelihood is concave in slope and intercept, and the slopes and mu-intervals allowed are convex
-    there.)
-    """
-    low, high = support
-    mu, slope, likelihood, best = np.empty(0), np.empty(0), np.empty(0), 0
-    for _ in range(7):
-        mu = np.linspace(low, high, 33)
-        likelihood, slope = profile(mu)
-        best = int(np.argmax(likelihood))
-        low, high = mu[max(best - 1, 0)], mu[min(best + 1, 32)]
-    return float(mu[best]), float(slope[best]), float(likelihood[best])
-
-
-def _crossing(profile: _Profile, level: float, inside: float, outside: float) -> float:
-    """Where the profile falls through `level` between its maximum and `outside`; infinite if it does not."""
-    if profile(np.array([outside]))[0][0] >= level:
-        return math.copysign(math.inf, outside - inside)
-    for _ in range(6):
-        mu = np.linspace(inside, outside, 17)
-        first = int(np.argmax(profile(mu)[0] < level))
-        if first == 0:  # rounding at the maximum itself
-            return inside
-        inside, outside = float(mu[first - 1]), float(mu[first])
-    return outside
+    return slope
 
 
 def _shared_seed_factor(
