@@ -1,0 +1,1 @@
+"""The capacity phase transition of the key-query channel."""
