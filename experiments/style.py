@@ -38,6 +38,8 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#767676"
 
+SHARE_LIMITS = (-0.05, 1.05)
+"""Limits of an axis for shares and scores: markers at 0 and 1 are whole."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 """For series without a role of their own, such as sizes."""
 

@@ -1,7 +1,7 @@
 """Recovery against the budget at fixed numbers of heads, and against the number of heads at fixed budgets."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,7 @@ def one_dimensional_f1_cap(num_heads: int, num_edges: int) -> float:
     tau < 0, because ``(a_u b_v)(a_s b_t) = (a_u b_t)(a_s b_v)``, else because a product of two factors of one
     sign is not below 0. In a matching different pairs of edges have different such non-edges. So T edges found
     come with at least ``sum_c T_c (T_c - 1) / 2`` false ones, over ``2 h`` classes: least when dealt out evenly. The cap is
-    the largest ``2 T / (T + false + m + T)``, in words F1, over T, with ``m`` edges in all:
-    ``2 T / (T + false + num_edges)``.
+    the largest F1, ``2 T / (T + false + num_edges)``, over T.
 
     Args:
         num_heads: h.
@@ -57,12 +56,12 @@ def _draw_rates(axes: Axes, values: Mapping[int, Rate], look: style.Look, shift:
     x = [value * shift for value in values]
     shares = [rate.share for rate in values.values()]
     low, high = zip(*(rate.interval for rate in values.values()), strict=True)
-    style.interval_bars(axes, x, shares, low, high, look, linestyle="-", clip_on=False)
+    style.interval_bars(axes, x, shares, low, high, look, linestyle="-")
 
 
 def _failures(groups: list[Mapping[int, Rate]]) -> str:
     failed = sum(rate.failed for group in groups for rate in group.values())
-    return f" {failed} runs failed and are left out." if failed else ""
+    return f" Failed runs ({failed}) are left out." if failed else ""
 
 
 def _seeds(groups: list[Mapping[int, Rate]]) -> str:
@@ -87,27 +86,32 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     num_columns = min(longest, 4) if alone else min(longest, 8)
     rows = [row[i : i + num_columns] for row in panels for i in range(0, len(row), num_columns)]
     width = style.COLUMN_WIDTH if num_columns <= 2 else style.DOUBLE_WIDTH
+    num_ticks = 6 if width / num_columns > 1.5 else 3
     figure, axes = style.grid(len(rows), num_columns, width, 0.75 + 1.25 * len(rows), sharey=True)
     drawn: list[Mapping[int, Rate]] = []
     trainers: list[str] = []
-    for row, row_axes in zip(rows, axes, strict=True):
+    for index, (row, row_axes) in enumerate(zip(rows, axes, strict=True)):
         case = row[0][0]
-        budgets = [p["total_key_dim"] for p in select(points, case) if any(p["num_heads"] == h for _, h in row)]
+        shown = {h for panel in panels for owner, h in panel if owner == case}
+        budgets = [p["total_key_dim"] for p in select(points, case) if p["num_heads"] in shown]
         limits = min(budgets) / 1.2, max(budgets) * 1.2
         for panel in row_axes[len(row) :]:
             panel.set_axis_off()
-        for (_, heads), panel in zip(row, row_axes, strict=False):
+        for column, ((_, heads), panel) in enumerate(zip(row, row_axes, strict=False)):
             here = select(transitions, case, num_heads=heads)
-            _limits_and_lines(panel, case, here, limits)
-            for trainer in trainers_of(here):
+            _limits_and_lines(panel, case, here, limits, num_ticks)
+            here_trainers = trainers_of(here)
+            for position, trainer in enumerate(here_trainers):
+                shift = 2 ** (0.06 * (position - (len(here_trainers) - 1) / 2))
                 values = rates(select(points, case, num_heads=heads, trainer=trainer), "total_key_dim")
                 if values:
-                    _draw_rates(panel, values, style.TRAINERS[trainer], 1.0)
+                    _draw_rates(panel, values, style.TRAINERS[trainer], shift)
                     drawn.append(values)
                     trainers += [trainer] if trainer not in trainers else []
             panel.set_title(f"{heads} head" + ("s" if heads > 1 else ""))
+            if index == len(rows) - 1 or column >= len(rows[index + 1]):
+                panel.set_xlabel("total key dimension $D_K$" if num_columns <= 4 else "$D_K$")
         row_axes[0].set_ylabel("graphs recovered" if alone else f"{case.title}\ngraphs recovered")
-    figure.supxlabel("total key dimension $D_K = h\\,d_k$", fontsize=8)
     handles = [style.handle(style.TRAINERS[name]) for name in trainers]
     handles.append(style.line_handle("prediction: fixed partition", style.PARTITION))
     handles.append(style.line_handle("law: parameter count", style.PARAMETER_COUNT))
@@ -126,11 +130,14 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     return figure, caption
 
 
-def _limits_and_lines(axes: Axes, case: Case, here: list[Record], limits: tuple[float, float]) -> None:
+def _limits_and_lines(
+    axes: Axes, case: Case, here: list[Record], limits: tuple[float, float], num_ticks: int
+) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xlim(*limits)
-    axes.set_ylim(0, 1)
-    style.plain_log_ticks(axes.xaxis, style.powers_of_two(*limits))
+    axes.set_ylim(*style.SHARE_LIMITS)
+    ticks = style.powers_of_two(*limits)
+    style.plain_log_ticks(axes.xaxis, ticks[:: math.ceil(len(ticks) / num_ticks)])
     axes.set_yticks([0, 0.5, 1], ["0", "½", "1"])
     axes.axhline(0.5, **style.REFERENCE)
     record = here[0]
@@ -158,7 +165,8 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     num_columns = min(len(keys), 2)
     bands = math.ceil(len(keys) / num_columns)
     width = style.COLUMN_WIDTH if len(keys) == 1 else style.DOUBLE_WIDTH
-    figure, axes = style.grid(2 * bands, num_columns, width, 0.8 + 2.9 * bands, squeeze=False)
+    figure, axes = style.grid(2 * bands, num_columns, width, 0.8 + (2.9 if bands == 1 else 3.0) * bands)
+    panel_width = width / num_columns - 0.5
     drawn: list[Mapping[int, Rate]] = []
     trainers: list[str] = []
     for index in range(num_columns * bands):
@@ -180,11 +188,13 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             _draw_scores(bottom, values, style.TRAINERS[name], shift)
             trainers += [name] if name not in trainers else []
         drawn += groups.values()
-        top.set_title(f"$D_K$ = {budget}" + (f"   ({case.title})" if several_cases else ""))
-        bottom.set_xlabel("number of heads $h$ (below: head dimension $d_k = D_K / h$)")
+        top.set_title(f"$D_K$ = {budget}" + (f"   ({case.title})" if several_cases else ""), pad=20)
+        _head_ticks(bottom, divisors, panel_width)
+        if index + num_columns >= len(keys):
+            bottom.set_xlabel("number of heads $h$ (below: head dimension $d_k = D_K / h$)")
         if column == 0:
-            top.set_ylabel("graphs recovered")
-            bottom.set_ylabel("edges recovered (F1)")
+            top.set_ylabel("share recovered")
+            bottom.set_ylabel("best F1")
         else:
             top.tick_params(labelleft=False)
             bottom.tick_params(labelleft=False)
@@ -211,7 +221,7 @@ def _draw_scores(axes: Axes, values: Mapping[int, Rate], look: style.Look, shift
     means = [float(np.mean(rate.scores)) for rate in values.values()]
     low = [min(rate.scores) for rate in values.values()]
     high = [max(rate.scores) for rate in values.values()]
-    style.interval_bars(axes, x, means, low, high, look, linestyle="-", clip_on=False)
+    style.interval_bars(axes, x, means, low, high, look, linestyle="-")
 
 
 def _window_and_cap(top: Axes, bottom: Axes, case: Case, divisors: list[int], sweep: list[Record]) -> None:
@@ -221,20 +231,51 @@ def _window_and_cap(top: Axes, bottom: Axes, case: Case, divisors: list[int], sw
     for axes in (top, bottom):
         axes.set_xscale("log", base=2)
         axes.set_xlim(edges[0], edges[-1])
-        axes.set_ylim(0, 1)
+        axes.set_ylim(*style.SHARE_LIMITS)
         style.plain_log_ticks(axes.xaxis, divisors)
         fewest, most = sweep[0].get("predicted_min_heads"), sweep[0].get("predicted_max_heads")
         if fewest is not None and most is not None:
-            left = edges[divisors.index(fewest)]
-            axes.axvspan(left, edges[divisors.index(most) + 1], **style.WINDOW)
+            window = edges[divisors.index(fewest)], edges[divisors.index(most) + 1]
+            axes.axvspan(*window, **style.WINDOW)
+            if axes is top:
+                _band_label(axes, window, "predicted\nwindow")
     top.set_yticks([0, 0.5, 1], ["0", "½", "1"])
     top.axhline(0.5, **style.REFERENCE)
     top.tick_params(labelbottom=False)
     bottom.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "¼", "½", "¾", "1"])
     bottom.axhline(SUCCESS_F1, **style.REFERENCE)
-    bottom.set_xticks(divisors, [f"{h}\n{budget // h}" for h in divisors])
     cap = one_dimensional_f1_cap(budget, case.num_edges) if case.graph in MATCHINGS else 1.0
     if cap < SUCCESS_F1:
-        top.fill_between(edges[-2:], 0, 1, **style.IMPOSSIBLE)
+        top.axvspan(*edges[-2:], **style.IMPOSSIBLE)
+        _band_label(top, edges[-2:], "$d_k$ = 1:\nimpossible")
     if cap < 1:
-        bottom.fill_between(edges[-2:], cap, 1, **style.IMPOSSIBLE)
+        bottom.fill_between(edges[-2:], cap, 2, **style.IMPOSSIBLE)
+        middle = math.sqrt(edges[-2] * edges[-1])
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+        bottom.text(middle, (1.05 + cap) / 2, f"F1 ≤ {cap:.2f}", fontsize=6.5, ha="center", va="center", bbox=box)
+
+
+def _head_ticks(axes: Axes, divisors: list[int], width: float) -> None:
+    """A tick at every divisor, named where there is room on an axis of that many inches."""
+    low, high = (math.log2(limit) for limit in axes.get_xlim())
+    place = {h: width * (math.log2(h) - low) / (high - low) for h in divisors}
+    named = [divisors[0]]
+    for h in divisors[1:-1]:
+        if place[h] - place[named[-1]] > 0.16 and place[divisors[-1]] - place[h] > 0.16:
+            named.append(h)
+    named.append(divisors[-1])
+    axes.set_xticks(divisors, [f"{h}\n{divisors[-1] // h}" if h in named else "" for h in divisors])
+
+
+def _band_label(axes: Axes, ends: Sequence[float], text: str) -> None:
+    """A band's name on top of the panel, where no data is."""
+    axes.text(
+        math.sqrt(ends[0] * ends[1]),
+        1.02,
+        text,
+        transform=axes.get_xaxis_transform(),
+        fontsize=6.5,
+        ha="center",
+        va="bottom",
+        linespacing=1.0,
+    )
