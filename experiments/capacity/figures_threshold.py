@@ -1,0 +1,242 @@
+"""Thresholds: the measured budget against the number of heads, and against its prediction at every size."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import style
+from experiments.capacity.figures_records import (
+    SUCCESS_F1,
+    Case,
+    Record,
+    best_of,
+    budget_floor,
+    check_predictions,
+    parameter_count_line,
+    partition_line,
+    records,
+    seed_range,
+    select,
+    sweep_cases,
+)
+
+_EXACT = style.Look("smallest exact channel", style.GREEN, "*")
+
+
+def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
+    """Figure (b) and its caption, None where no threshold was measured."""
+    transitions = [r for r in records(data, "transitions") if r["status"] != "not_run"]
+    cases = sweep_cases(transitions)
+    if not cases:
+        return None
+    check_predictions(transitions)
+    alone = len(cases) == 1
+    num_columns = 1 if alone else min(len(cases), 3)
+    num_rows = math.ceil(len(cases) / num_columns)
+    width = style.COLUMN_WIDTH if alone else style.DOUBLE_WIDTH
+    figure, axes = style.grid(num_rows, num_columns, width, (1.45 if alone else 1.1) + 2.2 * num_rows)
+    missed = {False: False, True: False}  # by trainer: a threshold that was not reached
+    for index, panel in enumerate(axes.flat):
+        if index >= len(cases):
+            panel.set_axis_off()
+            continue
+        here = select(transitions, cases[index])
+        heads, limits = _limits(here)
+        _lines(panel, cases[index], here, heads, limits)
+        best, joint = best_of(here), select(here, trainer="joint")
+        shift = 1.05 if best and joint else 1.0
+        missed[True] |= _measured(panel, best, style.TRAINERS["best"], 1 / shift)
+        missed[False] |= _measured(panel, joint, style.TRAINERS["joint"], shift)
+        exact = {r["num_heads"]: r["smallest_exact"] for r in here if r.get("smallest_exact") is not None}
+        for record in here:  # over trainers
+            if record.get("smallest_exact") is not None:
+                h = record["num_heads"]
+                exact[h] = min(exact[h], record["smallest_exact"])
+        panel.plot(list(exact), list(exact.values()), _EXACT.marker, color=_EXACT.color, markersize=6.5, zorder=4)
+        if not alone:
+            panel.set_title(cases[index].title)
+        if index % num_columns == 0:
+            panel.set_ylabel("total key dimension $D_K = h\\,d_k$")
+        if index + num_columns >= len(cases):
+            panel.set_xlabel("number of heads $h$")
+    handles = [style.handle(style.TRAINERS[name]) for name in ("best", "joint")]
+    handles = [
+        *(h for h, name in zip(handles, ("best", "joint"), strict=True) if _present(transitions, cases, name)),
+        style.handle(_EXACT, linestyle="none", markersize=6.5),
+        style.line_handle("prediction: fixed partition", style.PARTITION),
+        style.line_handle("law: parameter count", style.PARAMETER_COUNT),
+        style.area_handle("impossible (theorems)", style.IMPOSSIBLE),
+    ]
+    if any(missed.values()):
+        arrow = style.Look("not reached up to $d_k = d$", style.GREY, r"$\uparrow$")
+        handles.append(style.handle(arrow, linestyle="none", markersize=7))
+    style.legend_below(figure, handles, 2 if alone else 3)
+    seeds = seed_range(r["num_seeds"] for case in cases for r in select(transitions, case) if r.get("num_seeds"))
+    caption = (
+        f"The budget a graph needs against the number of heads: {'; '.join(c.description for c in cases)}. *Measured*: the "
+        f"$D_K$ at which half of the seeds reach a best-threshold F1 of {SUCCESS_F1:g}, with 95% intervals ({seeds}), for the "
+        "best trainer and for joint gradient descent alone; arrows where half is not reached up to $d_k = d$, beyond "
+        "which a wider head is no stronger; stars: the smallest $D_K$ at which some seed's channel recovered every "
+        "pair, checked in float64. *Prediction* (dashed): a fixed even partition of the edges, by width, an upper estimate "
+        "for heads that choose their edges. *Empirical law* (dotted): joint training's parameter count. Neither is "
+        "drawn where it is infinite. *Theorems* (hatched): no channel recovers every graph of the family there "
+        "(counting, Warren) or, at $d_k = 1$, any (two edges a head)."
+    )
+    return figure, caption
+
+
+def _present(transitions: list[Record], cases: list[Case], name: str) -> bool:
+    here = [select(transitions, case) for case in cases]
+    return any(best_of(rows) if name == "best" else select(rows, trainer=name) for rows in here)
+
+
+def _limits(here: list[Record]) -> tuple[np.ndarray, tuple[float, float]]:
+    """Integer head counts to draw lines at, and limits of the budget axis that hold every mark."""
+    most = max(r["num_heads"] for r in here)
+    heads = np.arange(1, max(most, 2) + 1)
+    marks = [r["num_heads"] * r["d_model"] for r in here if r["status"] == "not_reached"]
+    for name in ("measured_total_key_dim", "ci_low", "ci_high", "smallest_exact", "partition_total_key_dim"):
+        marks += [r[name] for r in here if r.get(name) is not None]
+    marks += [r["parameter_count_total_key_dim"] for r in here if r.get("parameter_count_total_key_dim")]
+    marks = marks or [float(most)]
+    return heads, (min(marks) / 2, max(marks) * 1.45)
+
+
+def _lines(axes: Axes, case: Case, here: list[Record], heads: np.ndarray, limits: tuple[float, float]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xlim(2**-0.25, heads[-1] * 2**0.25)
+    axes.set_ylim(*limits)
+    measured = sorted({r["num_heads"] for r in here})
+    style.plain_log_ticks(axes.xaxis, measured)
+    style.plain_log_ticks(axes.yaxis, style.powers_of_two(*limits))
+    counting = max((r["counting_bound"] for r in here if r.get("counting_bound") is not None), default=None)
+    floor = np.array([budget_floor(case, int(h), counting) for h in heads])
+    floor = np.minimum(floor, 4 * limits[1])  # no budget at all: hatched to the top
+    ends = np.concatenate([[0.5], heads, [2.0 * heads[-1]]])
+    axes.fill_between(ends, limits[0] / 4, np.concatenate([floor[:1], floor, floor[-1:] * 2]), **style.IMPOSSIBLE)
+    axes.plot(heads, partition_line(case, heads), zorder=2, **style.PARTITION)
+    axes.plot(heads, parameter_count_line(case, heads), zorder=2, **style.PARAMETER_COUNT)
+
+
+def _measured(axes: Axes, rows: list[Record], look: style.Look, shift: float) -> bool:
+    """Draw one trainer's thresholds; says whether some were not reached."""
+    rows = sorted(rows, key=lambda r: r["num_heads"])
+    reached = [r for r in rows if r["status"] == "reached" and r["measured_total_key_dim"] is not None]
+    if reached:
+        style.interval_bars(
+            axes,
+            [r["num_heads"] * shift for r in reached],
+            [r["measured_total_key_dim"] for r in reached],
+            [r["ci_low"] for r in reached],
+            [r["ci_high"] for r in reached],
+            look,
+            linestyle="-",
+        )
+    missed = [r for r in rows if r["status"] == "not_reached"]
+    for record in missed:
+        x, y = record["num_heads"] * shift**2, record["num_heads"] * record["d_model"]
+        axes.annotate(
+            "",
+            xy=(x, y * 1.35),
+            xytext=(x, y),
+            arrowprops={"arrowstyle": "->", "color": look.color, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0},
+        )
+        face = look.color if look.filled else "white"
+        axes.plot(x, y, look.marker, color=look.color, markerfacecolor=face, markersize=4, zorder=3)
+    return bool(missed)
+
+
+_CRITERIA = (
+    ("F1 ≥ 0.99 (best threshold)", "measured_total_key_dim", "ci_low", "ci_high"),
+    ("every pair (exact)", "exact_total_key_dim", "exact_ci_low", "exact_ci_high"),
+    ("F1 ≥ 0.99 (trained threshold)", "trained_total_key_dim", "trained_ci_low", "trained_ci_high"),
+)
+_COMPARED = (
+    ("best", "partition_total_key_dim", "best trainer /\nfixed partition"),
+    ("joint", "parameter_count_total_key_dim", "joint training /\nparameter count"),
+)
+
+
+def scaling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
+    """Figure (e) and its caption, None where no threshold has a finite prediction beside it."""
+    transitions = records(data, "transitions")
+    cases = sweep_cases(r for r in transitions if r["status"] != "not_run")
+    series: dict[tuple[int, int, Case], list[tuple[float, float, float | None, float | None]]] = {}
+    for row, (trainer, prediction, _) in enumerate(_COMPARED):
+        for column, (_, value, low, high) in enumerate(_CRITERIA):
+            for case in cases:
+                here = select(transitions, case)
+                rows = best_of(here) if trainer == "best" else select(here, trainer=trainer)
+                ratios = [
+                    (r["num_heads"], *(_ratio(r.get(name), r[prediction]) for name in (value, low, high)))
+                    for r in sorted(rows, key=lambda r: r["num_heads"])
+                    if r.get(value) is not None and r.get(prediction) is not None
+                ]
+                if ratios:
+                    series[row, column, case] = ratios
+    if not series:
+        return None
+    used_rows = sorted({row for row, _, _ in series})
+    height = 0.95 + 1.35 * len(used_rows)
+    figure, axes = style.grid(
+        len(used_rows), len(_CRITERIA), style.DOUBLE_WIDTH, height, sharex=True, sharey="row"
+    )
+    shown = [case for case in cases if any(key[2] == case for key in series)]
+    looks = {case: _size_look(i, len(shown), case) for i, case in enumerate(shown)}
+    heads = sorted({h for ratios in series.values() for h, *_ in ratios})
+    for position, row in enumerate(used_rows):
+        for column, (title, *_) in enumerate(_CRITERIA):
+            panel = axes[position, column]
+            panel.set_xscale("log", base=2)
+            panel.set_xlim(heads[0] / 1.3, heads[-1] * 1.3)
+            style.plain_log_ticks(panel.xaxis, heads)
+            panel.axhline(1, zorder=1, **(style.PARTITION, style.PARAMETER_COUNT)[row])
+            if position == 0:
+                panel.set_title(title)
+            if position == len(used_rows) - 1:
+                panel.set_xlabel("number of heads $h$")
+            for i, case in enumerate(shown):
+                if (row, column, case) in series:
+                    h, ratio, low, high = zip(*series[row, column, case], strict=True)
+                    shift = 2 ** (0.05 * (i - (len(shown) - 1) / 2))
+                    style.interval_bars(
+                        panel, [x * shift for x in h], ratio, low, high, looks[case], linestyle="-", linewidth=0.8
+                    )
+        axes[position, 0].set_ylabel(_COMPARED[row][2])
+        top = max(high or ratio for key, ratios in series.items() if key[0] == row for _, ratio, _, high in ratios)
+        axes[position, 0].set_ylim(0, max(1.25, 1.08 * top))
+    handles = [style.handle(look, linewidth=0.8) for look in looks.values()]
+    handles.append(style.line_handle("measured = prediction", style.PARTITION))
+    handles.append(style.line_handle("measured = empirical law", style.PARAMETER_COUNT))
+    style.legend_below(figure, handles, min(len(handles), 4))
+    seeds = seed_range(r["num_seeds"] for case in shown for r in select(transitions, case) if r.get("num_seeds"))
+    caption = (
+        f"Measured over predicted budget at every size: {'; '.join(c.description for c in shown)}; {seeds}. Columns are "
+        f"three criteria for a success: F1 of {SUCCESS_F1:g} at the best threshold (the one used elsewhere), every pair right, F1 of "
+        f"{SUCCESS_F1:g} at the threshold that was trained. *Measured*: 50% points with 95% intervals. Above, the best trainer "
+        "over the fixed-partition *prediction* (an upper estimate, so that below 1 is possible); below, joint gradient "
+        "descent over the *empirical law* of the parameter count. Head counts at which a prediction is infinite or nothing was reached "
+        "are missing."
+    )
+    return figure, caption
+
+
+def _ratio(value: float | None, prediction: float) -> float | None:
+    return None if value is None else value / prediction
+
+
+def _size_look(index: int, count: int, case: Case) -> style.Look:
+    """Sizes in the order of d run from dark to light, so that a drift with size shows."""
+    shade = matplotlib.colormaps["viridis"](0.85 * index / max(1, count - 1))
+    return style.Look(
+        f"$m$ = {case.num_items}, $d$ = {case.d_model}",
+        matplotlib.colors.to_hex(shade),
+        style.MARKERS[index % len(style.MARKERS)],
+        filled=index % 2 == 0,
+    )

@@ -1,0 +1,215 @@
+"""The `capacity` experiment's results as tables: for the terminal and, the same, in Markdown."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from experiments.capacity.figures_ceiling import real_arms
+from experiments.capacity.figures_records import (
+    MATCHINGS,
+    Case,
+    Record,
+    case_of,
+    records,
+    select,
+    sweep_cases,
+)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A table before it has a form: every cell a string, rows as long as `columns`."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+    def rich(self) -> Table:
+        """For the terminal."""
+        table = Table(
+            title=self.title, caption=self.note or None, caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+        )
+        for index, column in enumerate(self.columns):
+            # In a narrow terminal cells are broken between words; nothing is ever cut off.
+            cells = [column, *(row[index] for row in self.rows)]
+            longest = max(len(word) for cell in cells for word in cell.split(" "))
+            side = "left" if index == 0 else "right"
+            table.add_column(column, justify=side, overflow="fold", min_width=longest)
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        """For a README; the title in bold above, the note below, and a newline at the end."""
+        lines = [f"**{self.title}**", "", _line(self.columns), _line([":---", *["---:"] * (len(self.columns) - 1)])]
+        lines += [_line(row) for row in self.rows]
+        lines += ["", self.note] if self.note else []
+        return "\n".join(lines) + "\n"
+
+
+def _line(cells: tuple[str, ...] | list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def number(value: float | None, missing: str = "–", decimals: int = 1) -> str:
+    """A fixed number of decimals, or what a missing number means."""
+    return missing if value is None else f"{value:.{decimals}f}"
+
+
+def measured(record: Record | None, prefix: str = "") -> str:
+    """``16.3 [15.1–17.0]``, or in words why there is no number.
+
+    Args:
+        record: a transition, None where there is none.
+        prefix: empty for the criterion used everywhere, ``exact`` or ``trained`` for the others.
+    """
+    if record is None:
+        return "not run"
+    names = ("measured_total_key_dim", "ci_low", "ci_high", "status")
+    if prefix:
+        names = tuple(f"{prefix}_{name.removeprefix('measured_')}" for name in names)
+    value, low, high, status = (record.get(name) for name in names)
+    if status == "not_run":
+        return "not run"
+    if status == "not_reached" or value is None:
+        return f"not reached (up to {record['num_heads'] * record['d_model']})"
+    return _with_interval(value, low, high)
+
+
+def _with_interval(value: float, low: float | None, high: float | None) -> str:
+    interval = "" if low is None and high is None else f" [{number(low, '?')}–{number(high, '?')}]"
+    return f"{value:.1f}{interval}"
+
+
+def only(rows: list[Record]) -> Record | None:
+    """The first record, if any."""
+    return rows[0] if rows else None
+
+
+def ratio(value: float | None, prediction: float | None) -> str:
+    """Measured over predicted, two decimals."""
+    return "–" if value is None or not prediction else f"{value / prediction:.2f}"
+
+
+def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
+    """One row for each size and number of heads, None where no threshold was measured."""
+    transitions = records(data, "transitions")
+    cases = sweep_cases(transitions)
+    rows = []
+    for case in cases:
+        for heads in sorted({r["num_heads"] for r in select(transitions, case)}):
+            row = _threshold_row(case, heads, select(transitions, case, num_heads=heads))
+            rows.append(row if len(cases) == 1 else (f"{case.num_items}, {case.d_model}", *row))
+    if not rows:
+        return None
+    columns = (
+        "heads",
+        "theorems",
+        "fixed partition",
+        "best trainer",
+        "smallest exact",
+        "parameter count",
+        "joint training",
+    )
+    title = "Total key dimension D_K needed"
+    if len(cases) == 1:
+        title += f": {cases[0].description}"
+    else:
+        columns = ("m, d", *columns)
+    note = (
+        "Theorems (lower bounds): counting/Warren/d_k = 1. Fixed partition: prediction. Best trainer, joint training: "
+        "measured, half of the seeds recovered (best-threshold F1 ≥ 0.99), with 95% interval. Smallest exact: a channel found "
+        "that has every pair right. Parameter count: empirical law of joint training. ∞: this prediction or law fails at every "
+        "budget, which is no theorem."
+    )
+    return Cells(title, columns, tuple(rows), note)
+
+
+def _threshold_row(case: Case, heads: int, here: list[Record]) -> tuple[str, ...]:
+    first = here[0]
+    counting, warren = first.get("counting_bound"), first.get("warren_bound")
+    exact = [r["smallest_exact"] for r in here if r.get("smallest_exact") is not None]
+    cap = number(first.get("cap_bound"), decimals=0) if case.graph in MATCHINGS else "–"
+    return (
+        str(heads),
+        "/".join((number(counting), number(warren, "–" if counting is None else "∞", 0), cap)),
+        number(first.get("partition_total_key_dim"), "∞"),
+        measured(only(select(here, trainer="best"))),
+        number(min(exact) if exact else None, "none", 0),
+        number(first.get("parameter_count_total_key_dim"), "∞"),
+        measured(only(select(here, trainer="joint"))),
+    )
+
+
+def ceiling_cells(data: Mapping[str, Any]) -> Cells | None:
+    """One row for each embedding dimension, None where no ceiling was measured."""
+    rows = []
+    several = len({(r["embedding"], r["graph"]) for r in records(data, "ceilings")}) > 1
+    for record in sorted(records(data, "ceilings"), key=lambda r: (r["d_model"], r["embedding"], r["graph"])):
+        value, low, high = (record.get(name) for name in ("measured_num_items", "ci_low", "ci_high"))
+        found = "not found" if value is None else _with_interval(value, low, high)
+        predicted = record["predicted_num_items"]
+        arm = (record["embedding"], record["graph"]) if several else ()
+        rows.append((str(record["d_model"]), *arm, found, number(predicted), ratio(value, predicted)))
+    if not rows:
+        return None
+    columns = ("d", *(("embedding", "graph") if several else ()))
+    columns = (*columns, "items (measured)", "m_c (prediction)", "ratio")
+    note = "Measured: half of the graphs are separable, decided exactly by convex solves, 95% interval."
+    return Cells("The ceiling of one head of any key dimension", columns, tuple(rows), note)
+
+
+def real_cells(data: Mapping[str, Any]) -> Cells | None:
+    """One row for each embedding and graph at one number of heads, None where there is only one of them."""
+    rows = []
+    arms = real_arms(data)
+    for arm in arms:
+        case = case_of(arm[0])
+        best, joint = only(select(arm, trainer="best")), only(select(arm, trainer="joint"))
+        partition, law = arm[0].get("partition_total_key_dim"), arm[0].get("parameter_count_total_key_dim")
+        row = [f"{case.graph} on {case.embedding}", f"{case.num_items}, {case.num_edges}"]
+        for record, prediction in ((best, partition), (joint, law)):
+            value = record["measured_total_key_dim"] if record else None
+            compared = "–" if value is None or not prediction else f"{ratio(value, prediction)} of {number(prediction)}"
+            row += [measured(record), compared]
+        rows.append(tuple(row))
+    if not rows:
+        return None
+    columns = ("graph on embeddings", "items, edges", "best trainer", "of fixed partition", "joint training")
+    columns = (*columns, "of parameter count")
+    note = (
+        "Measured budget, and its ratio to what is predicted (fixed partition) or usual for joint training (parameter "
+        "count) for a random graph of the same size."
+    )
+    title = f"D_K needed by {arms[0][0]['num_heads']} heads on real embeddings and relations"
+    return Cells(title, columns, tuple(rows), note)
+
+
+def rich_table(data: Mapping[str, Any]) -> Table:
+    """The thresholds: theorems, predictions and measurements for each number of heads; empty where none was measured."""
+    cells = threshold_cells(data) or Cells("No thresholds were measured", (), ())
+    return cells.rich()
+
+
+def rich_tables(data: Mapping[str, Any]) -> list[Table]:
+    """All tables that the run has records for: thresholds, the single head's ceiling, real embeddings."""
+    return [cells.rich() for cells in _all(data)]
+
+
+def markdown_table(data: Mapping[str, Any]) -> str:
+    """`rich_table` in Markdown."""
+    cells = threshold_cells(data)
+    return cells.markdown() if cells else "No thresholds were measured.\n"
+
+
+def markdown_tables(data: Mapping[str, Any]) -> str:
+    """`rich_tables` in Markdown."""
+    return "\n".join(cells.markdown() for cells in _all(data))
+
+
+def _all(data: Mapping[str, Any]) -> list[Cells]:
+    return [cells for make in (threshold_cells, ceiling_cells, real_cells) if (cells := make(data)) is not None]
