@@ -199,6 +199,7 @@ def _over_rows(step, rows: int, tile: int, state):
     return step(whole * tile, rest, state) if rest else state
 
 
+@jax.jit
 def _best(queries: Array, keys: Array) -> tuple[Array, Array]:
     """Best score and head of all pairs, scanning over blocks of heads."""
     heads, rows, width = queries.shape
@@ -250,6 +251,7 @@ def _better(best: tuple[Array, Array], score: Array, head: Array) -> tuple[Array
     return jnp.where(wins, score, best_score), jnp.where(wins, head, best_head)
 
 
+@jax.jit
 def _routed(queries: Array, keys: Array, head: Array, grad: Array) -> tuple[Array, Array]:
     """Gradients of queries and keys, each pair's routed to its winner, scanning over heads.
 
