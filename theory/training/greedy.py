@@ -226,7 +226,7 @@ def _add_head(
             return _fit_head(factors, x, edges, left, target, options)
 
         tries = jax.vmap(restart)(jnp.arange(options.restarts))
-        best = jnp.argmax(jnp.sum(tries.held & left, axis=1))
+        best = jnp.argmax(jnp.sum(tries.held & left[None], axis=1))
         return jax.tree.map(lambda leaf: leaf[best], tries)
 
     return jax.vmap(one)(seeds, x, edges, left)
