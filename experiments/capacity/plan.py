@@ -99,9 +99,7 @@ def curves(config: CapacityConfig) -> list[Curve]:
                 embedding=arm.embedding,
                 graph=arm.graph,
             )
-            found.append(
-                Curve(arm.num_items, edges, arm.d_model, arm.num_heads, arm.embedding, arm.graph)
-            )
+            found.append(Curve(arm.num_items, edges, arm.d_model, arm.num_heads, arm.embedding, arm.graph))
     return found
 
 
@@ -208,14 +206,10 @@ def _search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> lis
         return successes(records, CRITERIA[""]), len(records)
 
     start = curve.predicted(trainer) / curve.num_heads
-    search_threshold(
-        evaluate, start=start if math.isfinite(start) else None, lowest=1, highest=curve.d_model
-    )
+    search_threshold(evaluate, start=start if math.isfinite(start) else None, lowest=1, highest=curve.d_model)
     return points
 
 
 def successes(points: Iterable[Record], success: Callable[[Record], bool]) -> int:
     """A run that diverged is a run that did not succeed."""
     return sum(point["status"] == "ok" and success(point) for point in points)
-
-
