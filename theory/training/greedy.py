@@ -29,9 +29,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
-from theory.training.types import Channel, check_batch, initial_columns
+from theory.problems import seeded_rng
+from theory.training.types import Channel, check_batch, initial_factors
 
 Factors = dict[str, Array]
 
@@ -145,16 +146,6 @@ def _minimise(factors: Factors, x, y, one, iterations):
     return factors, scores, taken
 
 
-def _random_factors(key: Key[Array, ""], d_model: int, head_dim: Int[Array, ""], width: int) -> Factors:
-    scale = (d_model / head_dim.astype(jnp.float32)) ** 0.25
-    query_key, key_key = jax.random.split(key)
-    return {
-        "query": initial_columns(query_key, d_model, head_dim, width, scale),
-        "key": initial_columns(key_key, d_model, head_dim, width, scale),
-        "threshold": jnp.ones((), jnp.float32),
-    }
-
-
 def _fit_head(
     factors: Factors,
     x: Float[Array, "m d"],
@@ -204,33 +195,45 @@ def _fit_head(
     return _Head(factors["query"], factors["key"], jnp.where(jnp.any(held), threshold, 1.0), held, steps)
 
 
-@partial(jax.jit, static_argnames=("width", "options"))
+def _random_starts(
+    seeds: Sequence[int], head: int, restarts: int, d_model: int, head_dim: int, max_head_dim: int
+) -> Factors:
+    """Starts of one head for every problem and restart, a pytree of arrays with these two leading axes."""
+    shape = d_model, head_dim, max_head_dim, (d_model / head_dim) ** 0.25
+    factors = np.array(
+        [
+            [
+                initial_factors(seeded_rng(seed, f"greedy training, head {head}, restart {r}"), *shape)
+                for r in range(restarts)
+            ]
+            for seed in seeds
+        ]
+    )
+    return {
+        "query": jnp.asarray(factors[:, :, 0]),
+        "key": jnp.asarray(factors[:, :, 1]),
+        "threshold": jnp.ones((len(seeds), restarts), jnp.float32),
+    }
+
+
+@partial(jax.jit, static_argnames=("options",))
 def _add_head(
-    seeds: Int[Array, " b"],
-    head: Int[Array, ""],
+    starts: Factors,
     x: Float[Array, "b m d"],
     edges: Int[Array, "b e 2"],
     left: Bool[Array, "b e"],
-    head_dim: Int[Array, ""],
     target: Float[Array, ""],
     *,
-    width: int,
     options: GreedyOptions,
 ) -> _Head:
-    """The next head of every problem: all restarts as one program, the one that holds most returned."""
+    """The next head of every problem: all its starts (axes ``b``, restart) as one program, the best one returned."""
 
-    def one(seed, x, edges, left):
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), head)
-
-        def restart(r):
-            factors = _random_factors(jax.random.fold_in(key, r), x.shape[1], head_dim, width)
-            return _fit_head(factors, x, edges, left, target, options)
-
-        tries = jax.vmap(restart)(jnp.arange(options.restarts))
+    def one(starts, x, edges, left):
+        tries = jax.vmap(lambda factors: _fit_head(factors, x, edges, left, target, options))(starts)
         best = jnp.argmax(jnp.sum(tries.held & left[None], axis=1))
         return jax.tree.map(lambda leaf: leaf[best], tries)
 
-    return jax.vmap(one)(seeds, x, edges, left)
+    return jax.vmap(one)(starts, x, edges, left)
 
 
 @partial(jax.jit, static_argnames=("options",))
@@ -293,16 +296,8 @@ def train_greedy(
     heads: list[_Head] = []
     left = jnp.ones(edges.shape[:2], bool)
     for index in range(num_heads):
-        head = _add_head(
-            jnp.asarray(seeds, jnp.uint32),
-            jnp.uint32(index),
-            *arrays,
-            left,
-            jnp.int32(used),
-            jnp.float32(target),
-            width=width,
-            options=options,
-        )
+        starts = _random_starts(seeds, index, options.restarts, d_model, used, width)
+        head = _add_head(starts, *arrays, left, jnp.float32(target), options=options)
         heads.append(head)
         left = left & ~head.held
         if not left.any():
