@@ -66,13 +66,14 @@ class GreedyOptions:
 
 
 class _Head(NamedTuple):
-    """A fitted head in the hinge's own scale; ``held`` are all edges above all non-edges."""
+    """A fitted head in the hinge's own scale; ``held`` are all edges above all non-edges, none where it diverged."""
 
     query: Float[Array, "d k"]
     key: Float[Array, "d k"]
     threshold: Float[Array, ""]
     held: Bool[Array, " e"]
     steps: Int[Array, ""]
+    finite: Bool[Array, ""]
 
 
 def _sums(*terms: Float[Array, "m n"]) -> tuple[Array, ...]:
@@ -142,8 +143,8 @@ def _minimise(factors: Factors, x, y, one, iterations):
         return factors, state, i + 1, _hinge(factors, x, y, one)
 
     start = (factors, lbfgs.init(factors), jnp.zeros((), jnp.int32), _hinge(factors, x, y, one))
-    factors, _, taken, (scores, _, _) = jax.lax.while_loop(unfinished, advance, start)
-    return factors, scores, taken
+    factors, _, taken, (scores, loss, _) = jax.lax.while_loop(unfinished, advance, start)
+    return factors, scores, taken, jnp.isfinite(loss)
 
 
 def _fit_head(
@@ -162,17 +163,17 @@ def _fit_head(
         return jnp.max(jnp.where(non_edges < 0.0, scores, -jnp.inf))
 
     def unfinished(carry):
-        _, _, rounds, done, _, _ = carry
+        _, _, rounds, done, *_ = carry
         return ~done & (rounds < options.max_rounds)
 
     def advance(carry):
-        factors, own, rounds, _, steps, _ = carry
+        factors, own, rounds, _, steps, _, _ = carry
         size = jnp.sum(own)
         coarse = size > 2.0 * target
         y = non_edges.at[source, sink].set(own.astype(jnp.float32))
         one = jnp.where(y == 0.0, -1.0, 1.0)
         iterations = jnp.where(coarse, options.coarse_iterations, options.iterations)
-        factors, scores, taken = _minimise(factors, x, y, one, iterations)
+        factors, scores, taken, finite = _minimise(factors, x, y, one, iterations)
         edge_scores = scores[source, sink]
         wrong = jnp.sum(own & (edge_scores <= highest_non_edge(scores) + options.gap))
         portion = size // jnp.where(coarse, options.coarse_drop, options.drop)
@@ -181,18 +182,21 @@ def _fit_head(
         cut = ranked[jnp.minimum(number, ranked.size - 1)]
         keep = own & (edge_scores >= cut) & (number < size)
         own = jnp.where(wrong > 0, keep, own)
-        return factors, own, rounds + 1, (wrong == 0) | ~jnp.any(own), steps + taken, scores
+        done = (wrong == 0) | ~jnp.any(own) | ~finite
+        return factors, own, rounds + 1, done, steps + taken, scores, finite
 
     zero = jnp.zeros((), jnp.int32)
-    start = (factors, wanted, zero, ~jnp.any(wanted), zero, jnp.zeros((len(x), len(x)), jnp.float32))
-    factors, _, _, _, steps, scores = jax.lax.while_loop(unfinished, advance, start)
+    scores = jnp.zeros((len(x), len(x)), jnp.float32)
+    start = (factors, wanted, zero, ~jnp.any(wanted), zero, scores, jnp.array(True))
+    factors, _, _, _, steps, scores, finite = jax.lax.while_loop(unfinished, advance, start)
     edge_scores, highest = scores[source, sink], highest_non_edge(scores)
     held = edge_scores > highest + options.gap
     lowest = jnp.min(jnp.where(held, edge_scores, jnp.inf))
     threshold = factors["threshold"] + 0.5 * (lowest + highest)
     # Only a positive threshold can be rescaled to the common one.
-    held = held & (threshold > 0.0)
-    return _Head(factors["query"], factors["key"], jnp.where(jnp.any(held), threshold, 1.0), held, steps)
+    held = held & (threshold > 0.0) & finite
+    threshold = jnp.where(jnp.any(held), threshold, 1.0)
+    return _Head(factors["query"], factors["key"], threshold, held, steps, finite)
 
 
 def _random_starts(
@@ -325,10 +329,16 @@ def _channels(
     key = np.zeros_like(query)
     for i, head in enumerate(heads):
         holds = head.held.any(axis=1)[:, None, None]
-        query[:, i, :, :columns] = np.where(holds, head.query / head.threshold[:, None, None], 0.0)[
-            ..., :columns
-        ]
+        scaled = np.where(holds, head.query / head.threshold[:, None, None], 0.0)
+        query[:, i, :, :columns] = scaled[..., :columns]
         key[:, i, :, :columns] = np.where(holds, head.key, 0.0)[..., :columns]
+    reasons: list[str | None] = [None] * batch
+    for b in range(batch):
+        diverged = [i for i, head in enumerate(heads) if not head.finite[b]]
+        if diverged:
+            reasons[b] = f"loss of head {diverged[0]} not finite"
+        elif not (np.isfinite(query[b]).all() and np.isfinite(key[b]).all()):
+            reasons[b] = "weights not finite"
     return [
         Channel(
             query_weights=query[b],
@@ -337,9 +347,7 @@ def _channels(
             loss=float(left[b].mean()),
             steps=int(sum(head.steps[b] for head in heads)),
             learning_rate=None,
-            reason=None
-            if np.isfinite(query[b]).all() and np.isfinite(key[b]).all()
-            else "weights not finite",
+            reason=reasons[b],
         )
         for b in range(batch)
     ]

@@ -197,19 +197,21 @@ def optimise_jointly(
     )
     channels = []
     for b in range(len(embeddings)):
-        finite = np.isfinite(runs.loss[b]) and all(
-            np.isfinite(leaf[b]).all() for leaf in runs.params.values()
-        )
-        scale = np.exp(runs.params["log_scale"][b])
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            threshold = float(runs.params["offset"][b] / np.exp(runs.params["log_scale"][b]))
+        leaves = (runs.loss[b], threshold, *(leaf[b] for leaf in runs.params.values()))
+        finite = all(np.isfinite(leaf).all() for leaf in leaves)
         channels.append(
             Channel(
                 query_weights=runs.params["query"][b, :, :, :head_dim],
                 key_weights=runs.params["key"][b, :, :, :head_dim],
-                threshold=float(runs.params["offset"][b] / scale) if finite else float("nan"),
+                threshold=threshold,
                 loss=float(runs.loss[b]),
                 steps=int(runs.steps[b]),
                 learning_rate=options.learning_rate,
-                reason=None if finite else f"loss or weights not finite after {int(runs.steps[b])} steps",
+                reason=None
+                if finite
+                else f"loss, weights or threshold not finite after {int(runs.steps[b])} steps",
             )
         )
     return channels
