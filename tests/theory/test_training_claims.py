@@ -115,7 +115,6 @@ def test_the_sum_of_heads_fails_where_no_single_head_can_succeed():
         assert recovery.best_f1 < 0.99
 
 
-@pytest.mark.slow
 def test_the_sum_of_heads_succeeds_below_the_single_heads_ceiling():
     """The control of the control: the sum is trained at all."""
     batch = _batch(11)

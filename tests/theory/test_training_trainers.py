@@ -110,6 +110,25 @@ def test_polish_holds_no_fewer_edges_than_greedy_and_keeps_an_exact_channel():
             assert (after.steps > before.steps) == (before.loss > 0)
 
 
+def test_polish_keeps_the_best_channel_it_passes():
+    """One-dimensional heads hold two edges each from the start and never more: descent can only lose some."""
+    embeddings, adjacency = _batch()
+    padding = ((0, 0), (0, 0), (0, 0), (0, WIDTH - 1))
+    greedy = _trained("greedy", 1)
+    params = {
+        "query": jnp.asarray(np.pad(np.stack([channel.query_weights for channel in greedy]), padding)),
+        "key": jnp.asarray(np.pad(np.stack([channel.key_weights for channel in greedy]), padding)),
+        "threshold": jnp.ones(len(SEEDS), jnp.float32),
+    }
+    items = jnp.asarray(embeddings, jnp.float32)
+    run = polish._polish(params, items, jnp.asarray(adjacency), options=PolishOptions())
+    for name in ("query", "key"):
+        np.testing.assert_array_equal(run.best[name], params[name])
+        np.testing.assert_array_equal(run.params[name][..., 1:], 0)
+        assert (run.params[name] != params[name]).any()
+    np.testing.assert_array_equal(run.held.number, 2 * HEADS)
+
+
 def test_polish_finds_room_for_edges_that_a_poor_start_misses(monkeypatch):
     """The start is the greedy channel with noise on its weights: it misses edges that the channel can hold."""
     rng = np.random.default_rng(0)
@@ -211,6 +230,7 @@ def test_joint_runs_that_diverge_have_a_reason_and_spare_their_neighbours():
     )
     assert channels[1].reason is not None
     assert "not finite" in channels[1].reason
+    assert channels[1].steps == JointOptions().check_every
     for sound in (0, 2):
         _assert_same(channels[sound], _trained("joint", HARD)[sound])
 
