@@ -174,10 +174,10 @@ def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
         for trainer in config.trainers:
             name = f"{trainer}: threshold of {curve.num_heads} heads, {_place(curve)}"
 
-            def search(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
-                return _search(config, curve, trainer, ask)
+            def locate(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
+                return search(config, curve, trainer, ask)
 
-            parts.append((_cost(curve) * 3, Task(name, search)))
+            parts.append((_cost(curve) * 3, Task(name, locate)))
     for total, curve in sweeps(config):
         for trainer in config.trainers:
             name = f"{trainer}: {curve.num_heads} heads at D_K = {total}, {_place(curve)}"
@@ -197,7 +197,7 @@ def _place(curve: Curve) -> str:
     return f"{curve.num_items} items, d = {curve.d_model}, {short_name(curve.embedding)}, {short_name(curve.graph)}"
 
 
-def _search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> list[Record]:
+def search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> list[Record]:
     points: list[Record] = []
 
     def evaluate(head_dim: int) -> tuple[int, int]:
