@@ -63,7 +63,9 @@ def ceiling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         handles.append(style.handle(look, linestyle="none"))
     style.legend_below(figure, handles, 2 if num_columns == 1 else len(handles))
     arms = "; ".join(dict.fromkeys(f"{graph} graphs, {embedding} embeddings" for _, embedding, graph in keys))
-    covers = ", ".join(f"{bounds.cover_max_items(d)} at d = {d}" for d in dict.fromkeys(key[0] for key in keys))
+    covers = ", ".join(
+        f"{bounds.cover_max_items(d)} at d = {d}" for d in dict.fromkeys(key[0] for key in keys)
+    )
     extra = (
         f" Undecided solves ({undecided}) are drawn as crosses (their share) and are in no point; an "
         "interval runs from all of them failing to all of them succeeding."
@@ -181,7 +183,10 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             if value is not None:
                 axes.plot([x - 0.4, x + 0.4], [value, value], zorder=2, **line)
                 highest = max(highest, value)
-        series = [("best", best_of(arm), partition, -0.16), ("joint", select(arm, trainer="joint"), law, 0.16)]
+        series = [
+            ("best", best_of(arm), partition, -0.16),
+            ("joint", select(arm, trainer="joint"), law, 0.16),
+        ]
         for name, rows, prediction, shift in series:
             for record in rows:
                 drawn += [name] if name not in drawn else []
@@ -238,5 +243,3 @@ def _arm_label(record: Record) -> str:
     if embedding.startswith("minilm"):
         return _GRAPHS.get(graph, graph)
     return f"{ARMS.get(embedding, embedding)}\n{_GRAPHS.get(graph, graph)}"
-
-

@@ -86,7 +86,8 @@ def select(rows: Iterable[Record], case: Case | None = None, **fields: Any) -> l
     return [
         row
         for row in rows
-        if (case is None or case_of(row) == case) and all(row.get(key) == value for key, value in fields.items())
+        if (case is None or case_of(row) == case)
+        and all(row.get(key) == value for key, value in fields.items())
     ]
 
 
@@ -121,7 +122,9 @@ def rates(points: Iterable[Record], key: str) -> dict[int, Rate]:
         groups.setdefault(point[key], []).append(point)
     out = {}
     for value in sorted(groups):
-        scores = tuple(p["best_f1"] for p in groups[value] if p["status"] == "ok" and p["best_f1"] is not None)
+        scores = tuple(
+            p["best_f1"] for p in groups[value] if p["status"] == "ok" and p["best_f1"] is not None
+        )
         if scores:
             successes = sum(score >= SUCCESS_F1 for score in scores)
             out[value] = Rate(successes, len(scores), len(groups[value]) - len(scores), scores)

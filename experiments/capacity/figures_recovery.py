@@ -74,7 +74,13 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     points = records(data, "points")
     panels: list[list[tuple[Case, int]]] = []
     for case in sweep_cases(transitions):
-        heads = sorted({r["num_heads"] for r in select(transitions, case) if select(points, case, num_heads=r["num_heads"])})
+        heads = sorted(
+            {
+                r["num_heads"]
+                for r in select(transitions, case)
+                if select(points, case, num_heads=r["num_heads"])
+            }
+        )
         if heads:
             panels.append([(case, h) for h in heads])
     if not panels:
@@ -252,7 +258,9 @@ def _window_and_cap(top: Axes, bottom: Axes, case: Case, divisors: list[int], sw
         bottom.fill_between(edges[-2:], cap, 2, **style.IMPOSSIBLE)
         middle = math.sqrt(edges[-2] * edges[-1])
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-        bottom.text(middle, (1.05 + cap) / 2, f"F1 ≤ {cap:.2f}", fontsize=6.5, ha="center", va="center", bbox=box)
+        bottom.text(
+            middle, (1.05 + cap) / 2, f"F1 ≤ {cap:.2f}", fontsize=6.5, ha="center", va="center", bbox=box
+        )
 
 
 def _head_ticks(axes: Axes, divisors: list[int], width: float) -> None:

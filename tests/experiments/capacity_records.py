@@ -25,13 +25,19 @@ def _center(trainer: str, m: int, edges: int, d: int, heads: int, ease: float) -
     return ease * (28.0 if heads == 2 else math.inf) * d / 16
 
 
-def _points(rng, m, edges, d, heads, dims, trainer, embedding, graph, seeds, ease=1.0) -> list[dict[str, Any]]:
+def _points(
+    rng, m, edges, d, heads, dims, trainer, embedding, graph, seeds, ease=1.0
+) -> list[dict[str, Any]]:
     out = []
     for dim in dims:
         center = _center(trainer, m, edges, d, heads, ease)
         for seed in range(seeds):
             budget = heads * dim
-            miss = 0.0 if budget > center * rng.normal(1, 0.04) else min(0.9, 1.2 * (1 - budget / min(center, 6 * d)) + 0.02)
+            miss = (
+                0.0
+                if budget > center * rng.normal(1, 0.04)
+                else min(0.9, 1.2 * (1 - budget / min(center, 6 * d)) + 0.02)
+            )
             f1 = max(0.0, 1 - abs(miss))
             if dim == 1 and 2 * heads < edges:
                 f1 = 4 * heads / (2 * heads + edges) * (0.9 if trainer == "joint" else 1.0)
@@ -68,7 +74,11 @@ def _points(rng, m, edges, d, heads, dims, trainer, embedding, graph, seeds, eas
 def _threshold(prefix: str, value: float, heads: int, reached: bool) -> dict[str, Any]:
     keys = ("measured_total_key_dim", "ci_low", "ci_high", "status")
     names = keys if not prefix else tuple(f"{prefix}_{key.removeprefix('measured_')}" for key in keys)
-    values = (value, value - 0.6 * heads, value + 0.5 * heads, "reached") if reached else (None, None, None, "not_reached")
+    values = (
+        (value, value - 0.6 * heads, value + 0.5 * heads, "reached")
+        if reached
+        else (None, None, None, "not_reached")
+    )
     return dict(zip(names, values, strict=True))
 
 
@@ -117,7 +127,9 @@ def make_data(
         for h in counts:
             for trainer in trainers:
                 center = min(_center(trainer, m, edges, d, h, ease) / h, d)
-                dims = sorted({k for k in range(math.floor(center) - 2, math.ceil(center) + 3) if 1 <= k <= d} | {d})
+                dims = sorted(
+                    {k for k in range(math.floor(center) - 2, math.ceil(center) + 3) if 1 <= k <= d} | {d}
+                )
                 points.extend(_points(rng, m, edges, d, h, dims, trainer, embedding, graph, seeds, ease))
                 transitions.append(_transition(m, edges, d, h, trainer, embedding, graph, seeds, ease))
             transitions.append(_transition(m, edges, d, h, "best", embedding, graph, seeds, ease))
@@ -129,7 +141,9 @@ def make_data(
             low, high = bounds.head_window(budget, m, m, d)
             for trainer in trainers:
                 for h in divisors:
-                    points.extend(_points(rng, m, m, d, h, [budget // h], trainer, "gaussian", "permutation", seeds))
+                    points.extend(
+                        _points(rng, m, m, d, h, [budget // h], trainer, "gaussian", "permutation", seeds)
+                    )
                 sweeps.append(
                     {
                         "num_items": m,
