@@ -18,7 +18,7 @@ def checked(
     name: str,
     value: Numbers,
     expected: str,
-    accepts: Callable[[Values], Bool[np.ndarray, "..."] | np.bool],
+    accepts: Callable[[Float[np.ndarray, "..."]], Bool[np.ndarray, "..."] | np.bool],
 ) -> Float[np.ndarray, "..."]:
     """Float64 copy of ``value``.
 
@@ -96,19 +96,30 @@ def result(array: Values) -> Result:
 
 
 def solve_increasing(
-    function: Callable[[Values], Values],
-    target: Values,
-    low: Values,
-    high: Values,
+    function: Callable[[Values], Values], target: Values, low: Values, high: Values
 ) -> Values:
     """Elementwise ``x`` in ``[low, high]`` at which the increasing ``function`` reaches ``target``.
 
-    Bisection to the last bits of float64; ``low`` or ``high`` where the target lies outside.
+    Regula falsi with halved weights (Illinois), every third step a bisection, down to the last bits of
+    float64; ``low`` or ``high`` where the target lies outside.
     """
-    for _ in range(200):
+    value_low, value_high = function(low) - target, function(high) - target
+    low = np.where(value_high <= 0, high, low)
+    high = np.where(value_low >= 0, np.minimum(low, high), high)
+    side = np.zeros(np.shape(low))
+    for turn in range(200):
         middle = 0.5 * (low + high)
-        if np.all((middle <= low) | (middle >= high)):
+        if np.all(high - low <= 4e-16 * np.abs(middle)):
             break
-        below = function(middle) < target
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
+        span = value_high - value_low
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            guess = (low * value_high - high * value_low) / span
+        x = np.where((guess > low) & (guess < high) & (turn % 3 < 2), guess, middle)
+        value = function(x) - target
+        below, above = value <= 0, value >= 0
+        # The end that stays twice running counts half.
+        value_high = np.where(above, value, np.where(below & (side < 0), 0.5 * value_high, value_high))
+        value_low = np.where(below, value, np.where(above & (side > 0), 0.5 * value_low, value_low))
+        low, high = np.where(below, x, low), np.where(above, x, high)
+        side = np.where(below, -1.0, 1.0)
     return 0.5 * (low + high)

@@ -20,51 +20,55 @@ left after a head has chosen is no longer a random set.
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import cast
+from typing import Any, NamedTuple, cast, overload
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtr
 
-from theory.bounds._numbers import Numbers, Result, broadcast, integer, result
+from theory.bounds._numbers import Numbers, Result, Scalar, broadcast, integer, result
 from theory.bounds.gardner import single_head_max_items, width_requirement
 
-_FAR = 38.0  # beyond it the normal density is below the smallest float64
+_FAR = 37.0  # beyond it the normal tail is below the smallest normal float64
 
 
-def _density(t: float) -> float:
-    return math.exp(-0.5 * t * t) / math.sqrt(2 * math.pi)
+class KeptMoments(NamedTuple):
+    """Partial moments of z ~ N(0, 1) at a cut and a threshold ``tau >= cut``."""
+
+    share: float  # P(cut < z < tau)
+    first: float  # E[tau - z; cut < z < tau]
+    second: float  # E[(tau - z)^2; cut < z < tau]
+    excess: float  # E[(z - tau)_+]
+    tail: float  # P(z > tau)
 
 
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    return cast(float, brentq(function, low, high, xtol=1e-13))
+def kept_moments(cut: float, tau: float) -> KeptMoments:
+    """In closed form; the share is taken from the tail that does not cancel."""
+    root = math.sqrt(0.5)
+    tail = 0.5 * math.erfc(root * tau)
+    if cut > 0:
+        share = 0.5 * math.erfc(root * cut) - tail
+    else:
+        share = 0.5 * (math.erfc(-root * tau) - math.erfc(-root * cut))
+    at_tau = math.exp(-0.5 * tau * tau) / math.sqrt(2 * math.pi)
+    at_cut = math.exp(-0.5 * cut * cut) / math.sqrt(2 * math.pi)
+    first = tau * share + at_tau - at_cut
+    second = (1 + tau * tau) * share + tau * at_tau - (2 * tau - cut) * at_cut
+    return KeptMoments(share, first, second, at_tau - tau * tail, tail)
 
 
-def _between(low: float, high: float) -> float:
-    """P(low < z < high), from the tail that does not cancel."""
-    return float(ndtr(high) - ndtr(low) if high <= 0 else ndtr(-low) - ndtr(-high))
-
-
-def kept_first_moment(cut: float, tau: float) -> float:
-    """``E[tau - z; cut < z < tau]``."""
-    return tau * _between(cut, tau) + _density(tau) - _density(cut)
-
-
-def kept_second_moment(cut: float, tau: float) -> float:
-    """``E[(tau - z)^2; cut < z < tau]``."""
-    return (1 + tau * tau) * _between(cut, tau) + tau * _density(tau) - (2 * tau - cut) * _density(cut)
-
-
-def _excess(tau: float) -> float:
-    """``E[(z - tau)_+]``."""
-    return _density(tau) - tau * float(ndtr(-tau))
+def _root(function: Callable[[float], float], low: float, high: float, error: float = 1e-11) -> float:
+    return cast(float, brentq(function, low, high, xtol=error))
 
 
 def choosing_requirement(num_left: float, num_negative: float, cut: float) -> float:
     """Width needed to keep, of ``num_left`` edges, those that score above ``cut``."""
-    tau = _root(lambda t: num_left * kept_first_moment(cut, t) - num_negative * _excess(t), cut, _FAR)
-    kept = _between(cut, tau) - (tau - cut) * _density(cut)
-    return num_left * kept + num_negative * float(ndtr(-tau))
+    # The requirement is stationary in tau: half the digits are enough.
+    tau = _root(
+        lambda t: num_left * (at := kept_moments(cut, t)).first - num_negative * at.excess, cut, _FAR, 1e-9
+    )
+    at = kept_moments(cut, tau)
+    at_cut = math.exp(-0.5 * cut * cut) / math.sqrt(2 * math.pi)
+    return num_left * (at.share - (tau - cut) * at_cut) + num_negative * at.tail
 
 
 def _kept(num_left: float, num_negative: float, size: float) -> float:
@@ -72,7 +76,7 @@ def _kept(num_left: float, num_negative: float, size: float) -> float:
     if float(width_requirement(num_left, num_negative)) <= size:
         return num_left
     cut = _root(lambda z: choosing_requirement(num_left, num_negative, z) - size, -_FAR / 2, 8.0)
-    return num_left * float(ndtr(-cut))
+    return 0.5 * num_left * math.erfc(math.sqrt(0.5) * cut)
 
 
 def _last_requirement(num_items: float, d_model: int, num_heads: int) -> float:
@@ -95,6 +99,10 @@ def _max_items(d_model: int, num_heads: int) -> float:
     return _root(lambda m: _last_requirement(m, d_model, num_heads) - d_model**2, low, high)
 
 
+@overload
+def greedy_max_items(d_model: Scalar, num_heads: Scalar) -> float: ...
+@overload
+def greedy_max_items(d_model: Numbers, num_heads: Numbers) -> Any: ...
 def greedy_max_items(d_model: Numbers, num_heads: Numbers) -> Result:
     """Largest permutation that ``num_heads`` heads with ``d_k = d`` hold, choosing edges one by one.
 

@@ -13,10 +13,12 @@ Parameter count: the same with the parameters ``d_k (2 d - d_k)`` of a rank-``d_
 width. An *empirical law* (ours) of joint gradient descent at about 3 to 8 heads, not a limit of the channel.
 """
 
+from typing import Any, overload
+
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds._numbers import Numbers, Result, broadcast, edge_count, integer, result
+from theory.bounds._numbers import Numbers, Result, Scalar, broadcast, edge_count, integer, result
 from theory.bounds.gardner import _requirement
 from theory.bounds.width import _head_dim
 
@@ -34,6 +36,12 @@ def _share_requirement(
     return np.asarray(_requirement(edge_count(edges, m) / h, m * m - edges)), d, h
 
 
+@overload
+def partition_head_dim(num_items: Scalar, num_edges: Scalar, d_model: Scalar, num_heads: Scalar) -> float: ...
+@overload
+def partition_head_dim(
+    num_items: Numbers, num_edges: Numbers, d_model: Numbers, num_heads: Numbers
+) -> Any: ...
 def partition_head_dim(
     num_items: Numbers, num_edges: Numbers, d_model: Numbers, num_heads: Numbers
 ) -> Result:
@@ -59,6 +67,14 @@ def partition_head_dim(
     return result(_head_dim(d, needed))
 
 
+@overload
+def partition_total_key_dim(
+    num_items: Scalar, num_edges: Scalar, d_model: Scalar, num_heads: Scalar
+) -> float: ...
+@overload
+def partition_total_key_dim(
+    num_items: Numbers, num_edges: Numbers, d_model: Numbers, num_heads: Numbers
+) -> Any: ...
 def partition_total_key_dim(
     num_items: Numbers, num_edges: Numbers, d_model: Numbers, num_heads: Numbers
 ) -> Result:
@@ -82,6 +98,14 @@ def partition_total_key_dim(
     return result(h * _head_dim(d, needed))
 
 
+@overload
+def parameter_count_total_key_dim(
+    num_items: Scalar, num_edges: Scalar, d_model: Scalar, num_heads: Scalar
+) -> float: ...
+@overload
+def parameter_count_total_key_dim(
+    num_items: Numbers, num_edges: Numbers, d_model: Numbers, num_heads: Numbers
+) -> Any: ...
 def parameter_count_total_key_dim(
     num_items: Numbers, num_edges: Numbers, d_model: Numbers, num_heads: Numbers
 ) -> Result:

@@ -20,15 +20,30 @@ of reach for the given embeddings. None says that a random one is.
 
 import math
 from functools import lru_cache
+from typing import Any, overload
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from theory.bounds._numbers import Numbers, Result, Values, broadcast, integer, nonnegative, positive, result
+from theory.bounds._numbers import (
+    Numbers,
+    Result,
+    Scalar,
+    Values,
+    broadcast,
+    integer,
+    nonnegative,
+    positive,
+    result,
+)
 
 _SAFETY = 1 + 1e-12  # rounding must not turn "just possible" into "impossible"
 
 
+@overload
+def counting_bound(log2_num_graphs: Scalar, d_model: Scalar, bits_per_parameter: Scalar) -> float: ...
+@overload
+def counting_bound(log2_num_graphs: Numbers, d_model: Numbers, bits_per_parameter: Numbers) -> Any: ...
 def counting_bound(log2_num_graphs: Numbers, d_model: Numbers, bits_per_parameter: Numbers) -> Result:
     """Least budget with enough bits to name every graph of a family. *Theorem*.
 
@@ -59,6 +74,12 @@ def log2_sign_patterns(num_polynomials: Values, num_variables: Values) -> Values
     return np.minimum(n, p * (math.log2(8 * math.e) + np.log2(n) - np.log2(p)))
 
 
+@overload
+def warren_bound(log2_num_graphs: Scalar, num_items: Scalar, d_model: Scalar, num_heads: Scalar) -> float: ...
+@overload
+def warren_bound(
+    log2_num_graphs: Numbers, num_items: Numbers, d_model: Numbers, num_heads: Numbers
+) -> Any: ...
 def warren_bound(
     log2_num_graphs: Numbers, num_items: Numbers, d_model: Numbers, num_heads: Numbers
 ) -> Result:
@@ -108,7 +129,7 @@ def log2_dichotomies(num_points: int, num_features: int) -> float:
     # Partial sums of log ratios: no difference of large log-factorials.
     log_binomials = np.concatenate([[0.0], np.cumsum(np.log((rest - k + 1) / k))])
     top = log_binomials.max()
-    return 1.0 + (top + math.log(np.exp(log_binomials - top).sum())) / math.log(2)
+    return 1.0 + (float(top) + math.log(np.exp(log_binomials - top).sum())) / math.log(2)
 
 
 def log2_derangements(num_items: int) -> float:
@@ -124,7 +145,8 @@ def log2_derangements(num_items: int) -> float:
 @lru_cache(maxsize=256)
 def _cover_max_items(d_model: int, num_heads: int) -> int:
     def possible(m: int) -> bool:
-        return log2_derangements(m) <= _SAFETY * num_heads * log2_dichotomies(m * m, d_model**2)
+        limit = num_heads * log2_dichotomies(m * m, d_model**2)
+        return log2_derangements(m) <= _SAFETY * limit
 
     low, high = 1, 2
     while possible(high):
@@ -135,6 +157,10 @@ def _cover_max_items(d_model: int, num_heads: int) -> int:
     return low
 
 
+@overload
+def cover_max_items(d_model: Scalar, num_heads: Scalar = ...) -> int: ...
+@overload
+def cover_max_items(d_model: Numbers, num_heads: Numbers = ...) -> Any: ...
 def cover_max_items(d_model: Numbers, num_heads: Numbers = 1) -> int | Int[np.ndarray, "..."]:
     """Largest m for which Cover's count does not yet exclude all permutations. *Theorem*.
 
@@ -156,6 +182,10 @@ def cover_max_items(d_model: Numbers, num_heads: Numbers = 1) -> int | Int[np.nd
     return values[0] if d.ndim == 0 else np.array(values, dtype=np.int64).reshape(d.shape)
 
 
+@overload
+def one_dimensional_cap(num_heads: Scalar) -> int: ...
+@overload
+def one_dimensional_cap(num_heads: Numbers) -> Any: ...
 def one_dimensional_cap(num_heads: Numbers) -> int | Int[np.ndarray, "..."]:
     """Most edges of a permutation that ``num_heads`` heads with ``d_k = 1`` hold: 2 each. *Theorem* (ours).
 

@@ -19,11 +19,12 @@ standard error about 0.1% at d_k = 1, less above. Beyond, with ``a`` from the qu
 The first term is the law of large numbers; the second its 1/d correction for real matrices (density
 delta(x - R)/4 + delta(x)/4 - 1/(pi sqrt(R^2 - x^2)) of singular values on [0, R], R = 2 sqrt(d)); ``r`` is
 what the first two leave at d = 32, carried over by the scaling of the largest singular values, whose
-squares lie at ``4d + O(d^(1/3))``. The first term alone is 1.4% low at d = 32, d_k = 1 and 0.3% at d_k = d/2. With all
-three, Monte-Carlo at d = 64 and 128 is met within its error (0.1% at d_k = 1).
+squares lie at ``4d + O(d^(1/3))``. The first term alone is 1.4% low at d = 32, d_k = 1 and 0.3% at
+d_k = d/2. With all three, Monte-Carlo at d = 64 and 128 is met within its error (0.1% at d_k = 1).
 """
 
 from functools import lru_cache
+from typing import Any, overload
 
 import numpy as np
 from jaxtyping import Float
@@ -31,7 +32,7 @@ from jaxtyping import Float
 from theory.bounds._numbers import (
     Numbers,
     Result,
-    Values,
+    Scalar,
     broadcast,
     integer,
     positive,
@@ -110,6 +111,10 @@ def _head_dim(d: Float[np.ndarray, "..."], width: Float[np.ndarray, "..."]) -> F
     return out
 
 
+@overload
+def matrix_width(d_model: Scalar, head_dim: Scalar) -> float: ...
+@overload
+def matrix_width(d_model: Numbers, head_dim: Numbers) -> Any: ...
 def matrix_width(d_model: Numbers, head_dim: Numbers) -> Result:
     """Squared Gaussian width ``w2`` of the ``d x d`` matrices of rank ``head_dim``.
 
@@ -130,6 +135,10 @@ def matrix_width(d_model: Numbers, head_dim: Numbers) -> Result:
     return result(_width(d, k))
 
 
+@overload
+def held_edges(num_items: Scalar, d_model: Scalar, head_dim: Scalar) -> float: ...
+@overload
+def held_edges(num_items: Numbers, d_model: Numbers, head_dim: Numbers) -> Any: ...
 def held_edges(num_items: Numbers, d_model: Numbers, head_dim: Numbers) -> Result:
     """How many edges of its own one head holds against all non-edges of a permutation.
 

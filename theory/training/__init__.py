@@ -1,1 +1,101 @@
-"""Trainers of key-query channels."""
+"""Trainers of key-query channels behind one interface: `train(name, embeddings, adjacency, ...)`.
+
+What a trainer finds is a lower bound on what the channel can do, never a limit of it: three are kept side by side.
+
+- ``joint``: gradient descent on all heads at once (`theory.training.joint`);
+- ``greedy``: head by head, each head choosing the edges it can hold (`theory.training.greedy`);
+- ``polish``: joint training started from the greedy channel (`theory.training.polish`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from theory.training.greedy import GreedyOptions, train_greedy
+from theory.training.joint import JointOptions, train_joint
+from theory.training.polish import train_polish
+from theory.training.types import Channel
+
+Trainer = Literal["joint", "greedy", "polish"]
+TRAINERS: tuple[Trainer, ...] = ("joint", "greedy", "polish")
+
+__all__ = [
+    "TRAINERS",
+    "Channel",
+    "GreedyOptions",
+    "JointOptions",
+    "Trainer",
+    "train",
+    "train_greedy",
+    "train_joint",
+    "train_polish",
+]
+
+
+def train(
+    trainer: Trainer,
+    embeddings: Float[np.ndarray, "b m d"],
+    adjacency: Bool[np.ndarray, "b m m"],
+    *,
+    num_heads: int,
+    head_dim: int,
+    seeds: Sequence[int],
+    max_head_dim: int | None = None,
+    joint_options: JointOptions | None = None,
+    greedy_options: GreedyOptions | None = None,
+) -> list[Channel]:
+    """Train one channel for each problem of a batch.
+
+    Args:
+        trainer: a name in `TRAINERS`.
+        embeddings: items of each problem ``(b, m, d)``, unit norm.
+        adjacency: edges of each problem ``(b, m, m)``, [source, target]; the same number in each.
+        num_heads: heads ``h``.
+        head_dim: key dimension of a head, ``d_k``.
+        seeds: one per problem; they decide initial weights and random starts.
+        max_head_dim: width the program is compiled for, so that one program serves a sweep; ``head_dim`` if None.
+        joint_options: settings of ``joint`` and of the second part of ``polish``.
+        greedy_options: settings of ``greedy`` and of the first part of ``polish``.
+
+    Returns:
+        Channels in the order of the problems. A run that diverged has a ``reason`` and no meaning.
+
+    Raises:
+        ValueError: for another trainer's name, or as `theory.training.types.check_batch`.
+    """
+    if trainer == "joint":
+        return train_joint(
+            embeddings,
+            adjacency,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            seeds=seeds,
+            max_head_dim=max_head_dim,
+            options=joint_options,
+        )
+    if trainer == "greedy":
+        return train_greedy(
+            embeddings,
+            adjacency,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            seeds=seeds,
+            max_head_dim=max_head_dim,
+            options=greedy_options,
+        )
+    if trainer == "polish":
+        return train_polish(
+            embeddings,
+            adjacency,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            seeds=seeds,
+            max_head_dim=max_head_dim,
+            options=joint_options,
+            greedy_options=greedy_options,
+        )
+    raise ValueError(f"trainer: expected one of {TRAINERS}, got {trainer!r}")

@@ -4,7 +4,9 @@ A head alone must put its own edges above a threshold and every non-edge below i
 So heads can be fitted one after the other. Each starts from all edges that are left, minimises the squared hinge of its
 own edges and all non-edges over its factors and its threshold, drops the worst-scored of its edges while some are on
 the wrong side, and refits. The edges above all non-edges at the end are taken off; the next head gets the rest. The
-best of several random starts is kept for each head. Last, heads are rescaled to one threshold.
+best of several random starts is kept for each head. If few edges are missed at the end, every head in turn is refitted
+to all edges that no other head holds, so that edges change hands and slack in the last heads is used. Last, heads are
+rescaled to one threshold. Loss is the fraction of edges missed.
 
 Far above what the head is predicted to hold (`target`) a quarter of its edges goes at a time, near it a sixteenth.
 
@@ -45,6 +47,9 @@ class GreedyOptions:
         drop: fraction of a head's edges that goes at a time is ``1 / drop`` near the target.
         coarse_drop: the same far above it.
         max_rounds: cap on drops of one head.
+        swap_passes: passes over all heads in which each is refitted to every edge that no other head holds, so that
+            edges change hands, while few are missed.
+        swap_below: fraction of edges missed up to which a run is worth these passes.
         gap: least score difference, in units of the hinge's margin, that counts as held.
     """
 
@@ -54,14 +59,18 @@ class GreedyOptions:
     drop: int = 16
     coarse_drop: int = 4
     max_rounds: int = 100
+    swap_passes: int = 2
+    swap_below: float = 0.05
     gap: float = 1e-3
 
 
-class _Fitted(NamedTuple):
+class _Head(NamedTuple):
+    """A fitted head in the hinge's own scale; ``held`` are all edges above all non-edges."""
+
     query: Float[Array, "d k"]
     key: Float[Array, "d k"]
+    threshold: Float[Array, ""]
     held: Bool[Array, "e"]
-    loss: Float[Array, ""]
     steps: Int[Array, ""]
 
 
@@ -131,80 +140,71 @@ def _minimise(factors: Factors, x, y, one, iterations):
         return factors, state, i + 1, _hinge(factors, x, y, one)
 
     start = (factors, lbfgs.init(factors), jnp.zeros((), jnp.int32), _hinge(factors, x, y, one))
-    factors, _, taken, (scores, loss, _) = jax.lax.while_loop(unfinished, advance, start)
-    return factors, scores, loss, taken
+    factors, _, taken, (scores, _, _) = jax.lax.while_loop(unfinished, advance, start)
+    return factors, scores, taken
+
+
+def _random_factors(key: Key[Array, ""], d_model: int, head_dim: Int[Array, ""], width: int) -> Factors:
+    scale = (d_model / head_dim.astype(jnp.float32)) ** 0.25
+    query_key, key_key = jax.random.split(key)
+    return {
+        "query": initial_columns(query_key, d_model, head_dim, width, scale),
+        "key": initial_columns(key_key, d_model, head_dim, width, scale),
+        "threshold": jnp.ones((), jnp.float32),
+    }
 
 
 def _fit_head(
-    key: Key[Array, ""],
+    factors: Factors,
     x: Float[Array, "m d"],
     edges: Int[Array, "e 2"],
-    left: Bool[Array, "e"],
-    head_dim: Int[Array, ""],
+    wanted: Bool[Array, "e"],
     target: Float[Array, ""],
-    *,
-    width: int,
     options: GreedyOptions,
-) -> _Fitted:
-    """Fit one head from one random start to as many of the edges left as it can hold."""
-    m, d = x.shape
+) -> _Head:
+    """Fit one head from given factors to as many of the wanted edges as it can hold."""
     source, sink = edges[:, 0], edges[:, 1]
-    scale = (d / head_dim.astype(jnp.float32)) ** 0.25
-    query_key, key_key = jax.random.split(key)
-    factors = {
-        "query": initial_columns(query_key, d, head_dim, width, scale),
-        "key": initial_columns(key_key, d, head_dim, width, scale),
-        "threshold": jnp.ones((), jnp.float32),
-    }
-    non_edges = -jnp.ones((m, m), jnp.float32).at[source, sink].set(0.0)
+    non_edges = -jnp.ones((len(x), len(x)), jnp.float32).at[source, sink].set(0.0)
 
-    def above(scores):
-        """Edges that score above every non-edge."""
-        return scores[source, sink] > jnp.max(jnp.where(non_edges < 0.0, scores, -jnp.inf)) + options.gap
+    def highest_non_edge(scores):
+        return jnp.max(jnp.where(non_edges < 0.0, scores, -jnp.inf))
 
     def unfinished(carry):
-        _, _, rounds, done, _, _, _ = carry
+        _, _, rounds, done, _, _ = carry
         return ~done & (rounds < options.max_rounds)
 
     def advance(carry):
-        factors, own, rounds, _, steps, _, _ = carry
+        factors, own, rounds, _, steps, _ = carry
         size = jnp.sum(own)
         coarse = size > 2.0 * target
         y = non_edges.at[source, sink].set(own.astype(jnp.float32))
         one = jnp.where(y == 0.0, -1.0, 1.0)
         iterations = jnp.where(coarse, options.coarse_iterations, options.iterations)
-        factors, scores, loss, taken = _minimise(factors, x, y, one, iterations)
-        wrong = jnp.sum(own & ~above(scores))
+        factors, scores, taken = _minimise(factors, x, y, one, iterations)
+        edge_scores = scores[source, sink]
+        wrong = jnp.sum(own & (edge_scores <= highest_non_edge(scores) + options.gap))
         portion = size // jnp.where(coarse, options.coarse_drop, options.drop)
         number = jnp.minimum(wrong, jnp.maximum(portion, 1))
-        ranked = jnp.sort(jnp.where(own, scores[source, sink], jnp.inf))
+        ranked = jnp.sort(jnp.where(own, edge_scores, jnp.inf))
         cut = ranked[jnp.minimum(number, ranked.size - 1)]
-        keep = own & (scores[source, sink] >= cut) & (number < size)
+        keep = own & (edge_scores >= cut) & (number < size)
         own = jnp.where(wrong > 0, keep, own)
-        return factors, own, rounds + 1, (wrong == 0) | ~jnp.any(own), steps + taken, loss, scores
+        return factors, own, rounds + 1, (wrong == 0) | ~jnp.any(own), steps + taken, scores
 
     zero = jnp.zeros((), jnp.int32)
-    start = (
-        factors,
-        left,
-        zero,
-        ~jnp.any(left),
-        zero,
-        jnp.zeros((), jnp.float32),
-        jnp.zeros((m, m), jnp.float32),
-    )
-    factors, _, _, _, steps, loss, scores = jax.lax.while_loop(unfinished, advance, start)
-    highest = jnp.max(jnp.where(non_edges < 0.0, scores, -jnp.inf)) + factors["threshold"]
-    held = left & above(scores)
-    lowest = jnp.min(jnp.where(held, scores[source, sink], jnp.inf)) + factors["threshold"]
+    start = (factors, wanted, zero, ~jnp.any(wanted), zero, jnp.zeros((len(x), len(x)), jnp.float32))
+    factors, _, _, _, steps, scores = jax.lax.while_loop(unfinished, advance, start)
+    edge_scores, highest = scores[source, sink], highest_non_edge(scores)
+    held = edge_scores > highest + options.gap
+    lowest = jnp.min(jnp.where(held, edge_scores, jnp.inf))
+    threshold = factors["threshold"] + 0.5 * (lowest + highest)
     # Only a positive threshold can be rescaled to the common one.
-    usable = jnp.any(held) & (lowest + highest > 0.0)
-    query = jnp.where(usable, factors["query"] * 2.0 / (lowest + highest), 0.0)
-    return _Fitted(query, jnp.where(usable, factors["key"], 0.0), held & usable, loss, steps)
+    held = held & (threshold > 0.0)
+    return _Head(factors["query"], factors["key"], jnp.where(jnp.any(held), threshold, 1.0), held, steps)
 
 
 @partial(jax.jit, static_argnames=("width", "options"))
-def _fit_heads(
+def _add_head(
     seeds: Int[Array, "b"],
     head: Int[Array, ""],
     x: Float[Array, "b m d"],
@@ -215,18 +215,45 @@ def _fit_heads(
     *,
     width: int,
     options: GreedyOptions,
-) -> _Fitted:
-    """One head of every problem: all restarts as one program, the best one returned."""
-    fit = partial(_fit_head, head_dim=head_dim, target=target, width=width, options=options)
+) -> _Head:
+    """The next head of every problem: all restarts as one program, the one that holds most returned."""
 
     def one(seed, x, edges, left):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), head)
-        keys = jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(options.restarts))
-        tries = jax.vmap(lambda k: fit(k, x, edges, left))(keys)
-        best = jnp.argmax(jnp.sum(tries.held, axis=1))
+
+        def restart(r):
+            factors = _random_factors(jax.random.fold_in(key, r), x.shape[1], head_dim, width)
+            return _fit_head(factors, x, edges, left, target, options)
+
+        tries = jax.vmap(restart)(jnp.arange(options.restarts))
+        best = jnp.argmax(jnp.sum(tries.held & left, axis=1))
         return jax.tree.map(lambda leaf: leaf[best], tries)
 
     return jax.vmap(one)(seeds, x, edges, left)
+
+
+@partial(jax.jit, static_argnames=("options",))
+def _swap_edges(
+    head: _Head,
+    x: Float[Array, "b m d"],
+    edges: Int[Array, "b e 2"],
+    by_others: Bool[Array, "b e"],
+    active: Bool[Array, "b"],
+    target: Float[Array, ""],
+    *,
+    options: GreedyOptions,
+) -> _Head:
+    """Refit one head of every problem to all edges that no other head holds; keep it where no more are missed."""
+
+    def one(head, x, edges, by_others, active):
+        factors = {"query": head.query, "key": head.key, "threshold": head.threshold}
+        new = _fit_head(factors, x, edges, active & ~by_others, target, options)
+        better = active & (jnp.sum(new.held | by_others) >= jnp.sum(head.held | by_others))
+        new = new._replace(steps=head.steps + new.steps)
+        old = head._replace(steps=new.steps)
+        return jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
+
+    return jax.vmap(one)(head, x, edges, by_others, active)
 
 
 def train_greedy(
@@ -261,40 +288,58 @@ def train_greedy(
     used = min(head_dim, d_model)
     edges = check_batch(embeddings, adjacency, num_heads, used, width, seeds)
     target = float(held_edges(embeddings.shape[1], d_model, used))
+    arrays = (jnp.asarray(embeddings, jnp.float32), jnp.asarray(edges))
+    heads: list[_Head] = []
     left = jnp.ones(edges.shape[:2], bool)
-    x = jnp.asarray(embeddings, jnp.float32)
-    heads: list[_Fitted] = []
-    for head in range(num_heads):
-        fitted = _fit_heads(
+    for index in range(num_heads):
+        head = _add_head(
             jnp.asarray(seeds, jnp.uint32),
-            jnp.uint32(head),
-            x,
-            jnp.asarray(edges),
+            jnp.uint32(index),
+            *arrays,
             left,
             jnp.int32(used),
             jnp.float32(target),
             width=width,
             options=options,
         )
-        left = left & ~fitted.held
-        heads.append(jax.device_get(fitted))
+        heads.append(head)
+        left = left & ~head.held
         if not left.any():
             break
-    shape = (len(embeddings), num_heads, d_model, head_dim)
-    query, key = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    for i, fitted in enumerate(heads):
-        query[:, i, :, :used] = fitted.query[:, :, :used]
-        key[:, i, :, :used] = fitted.key[:, :, :used]
-    missed = np.asarray(left).sum(axis=1)
+    for index in options.swap_passes * list(range(len(heads))):
+        missed = jnp.sum(left, axis=1)
+        active = (missed > 0) & (missed <= options.swap_below * edges.shape[1])
+        if not active.any():
+            break
+        by_others = jnp.any(jnp.stack([h.held for i, h in enumerate(heads) if i != index]), axis=0)
+        heads[index] = _swap_edges(
+            heads[index], *arrays, by_others, active, jnp.float32(target), options=options
+        )
+        left = ~(by_others | heads[index].held)
+    return _channels(jax.device_get(heads), np.asarray(left), num_heads, head_dim)
+
+
+def _channels(
+    heads: list[_Head], left: Bool[np.ndarray, "b e"], num_heads: int, head_dim: int
+) -> list[Channel]:
+    """Rescale heads to the common threshold 1 and fill up with zeros to the shape asked for."""
+    batch, d_model, width = heads[0].query.shape
+    columns = min(width, head_dim)
+    query = np.zeros((batch, num_heads, d_model, head_dim), np.float32)
+    key = np.zeros_like(query)
+    for i, head in enumerate(heads):
+        holds = head.held.any(axis=1)[:, None, None]
+        query[:, i, :, :columns] = np.where(holds, head.query / head.threshold[:, None, None], 0.0)[..., :columns]
+        key[:, i, :, :columns] = np.where(holds, head.key, 0.0)[..., :columns]
     return [
         Channel(
             query_weights=query[b],
             key_weights=key[b],
             threshold=1.0,
-            loss=float(missed[b]) / edges.shape[1],
-            steps=int(sum(fitted.steps[b] for fitted in heads)),
+            loss=float(left[b].mean()),
+            steps=int(sum(head.steps[b] for head in heads)),
             learning_rate=None,
             reason=None if np.isfinite(query[b]).all() and np.isfinite(key[b]).all() else "weights not finite",
         )
-        for b in range(len(embeddings))
+        for b in range(batch)
     ]

@@ -43,7 +43,7 @@ class JointOptions:
         aggregation: "max", or "sum" as the control that cannot gain from heads.
     """
 
-    learning_rate: float = 0.05
+    learning_rate: float = 0.1
     max_steps: int = 6000
     check_every: int = 50
     patience: int = 10

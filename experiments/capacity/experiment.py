@@ -1,0 +1,64 @@
+"""The capacity experiment as the command line sees it: run, describe, plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from experiments.capacity import figures, table
+from experiments.capacity.config import PRESETS, CapacityConfig, resolve
+from experiments.capacity.plan import CRITERIA, left_out, successes, tasks
+from experiments.capacity.records import Records, make_records, units_of
+from experiments.capacity.units import compute
+from experiments.runner import Runner
+from experiments.store import Record
+
+NAME = "capacity"
+SUMMARY = "how many key dimensions a graph needs, for every head count: measured, predicted, proven"
+
+__all__ = [
+    "NAME",
+    "PRESETS",
+    "SUMMARY",
+    "CapacityConfig",
+    "compute",
+    "describe",
+    "left_out",
+    "plot",
+    "resolve",
+    "run",
+    "show",
+    "tasks",
+    "units_of",
+]
+
+
+def run(config: CapacityConfig, runner: Runner, finished: Any) -> Records:
+    """Compute everything the configuration asks for, and make the records."""
+    parts = tasks(config, runner.records)
+    runner.run([part.run for part in parts], finished)
+    return make_records(config, runner.records)
+
+
+def describe(unit: dict[str, Any], records: list[Record]) -> str:
+    """One line on what came of a unit."""
+    if unit["kind"] == "ceiling":
+        separable = sum(record["verdict"] == "separable" for record in records)
+        return f"one head, exactly: {separable}/{len(records)} graphs on {unit['num_items']} items separable, d = {unit['d_model']}"
+    total = unit["num_heads"] * unit["head_dim"]
+    return (
+        f"{unit['trainer']}, {unit['num_items']} items, d = {unit['d_model']}: {unit['num_heads']} heads x "
+        f"{unit['head_dim']} = {total} recovered {successes(records, CRITERIA[''])}/{len(records)}"
+    )
+
+
+def plot(data: dict[str, Any], folder: Path, stem: str) -> list[Path]:
+    """Draw the figures of a finished run."""
+    return figures.plot(data, folder, stem)
+
+
+def show(data: dict[str, Any], console: Console) -> None:
+    """Print the tables of a finished run."""
+    console.print(table.rich_table(data))

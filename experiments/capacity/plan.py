@@ -1,0 +1,221 @@
+"""Which units the capacity experiment asks for: searches, head sweeps, ceilings.
+
+Parts ask for units through a function, so a run that is resumed, a fresh one and the making of records from a finished
+store are the same code. The searches depend on the answers and on nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.capacity.config import Arm, CapacityConfig
+from experiments.capacity.units import RECOVERED_F1
+from experiments.store import Record
+from theory.bounds import (
+    parameter_count_total_key_dim,
+    partition_total_key_dim,
+    single_head_max_items,
+)
+from theory.embeddings import MINILM_EMBEDDINGS, minilm_available
+from theory.problems import check_problem, short_name
+from theory.transition import search_threshold
+
+Unit = dict[str, Any]
+Ask = Callable[[Unit], list[Record]]
+
+CEILING_GRID = (0.94, 0.97, 1.0, 1.03, 1.06, 1.09, 1.12)
+"""Numbers of items tried for a ceiling, as multiples of the predicted one."""
+
+CRITERIA: dict[str, Callable[[Record], bool]] = {
+    "": lambda point: point["best_f1"] >= RECOVERED_F1,
+    "exact_": lambda point: point["exact_recovery"],
+    "trained_": lambda point: point["micro_f1"] >= RECOVERED_F1,
+}
+"""What counts as success, by the prefix of its fields in a transition."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One head count of one kind of problem: what a transition is located for."""
+
+    num_items: int
+    num_edges: int
+    d_model: int
+    num_heads: int
+    embedding: str
+    graph: str
+
+    def unit(self, config: CapacityConfig, trainer: str, head_dim: int) -> Unit:
+        """The batch of all seeds at one head_dim; only what its trainer heeds is part of it."""
+        unit: Unit = {
+            "kind": "points",
+            "num_items": self.num_items,
+            "num_edges": self.num_edges,
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "head_dim": head_dim,
+            "embedding": self.embedding,
+            "graph": self.graph,
+            "trainer": trainer,
+            "seeds": config.seeds,
+        }
+        if trainer == "joint":
+            unit |= {"learning_rate": config.learning_rate, "max_steps": config.max_steps}
+        else:
+            unit |= {"restarts": config.restarts}
+        return unit
+
+    def predicted(self, trainer: str) -> float:
+        """Where the search for a trainer's D_K* begins: the law of joint training, else the fixed partition."""
+        law = parameter_count_total_key_dim if trainer == "joint" else partition_total_key_dim
+        return law(self.num_items, self.num_edges, self.d_model, self.num_heads)
+
+
+def curves(config: CapacityConfig) -> list[Curve]:
+    """All head counts at all sizes, and the arms that can be run."""
+    found = [
+        Curve(
+            num_items,
+            config.num_edges(config.graph, num_items),
+            d_model,
+            heads,
+            config.embedding,
+            config.graph,
+        )
+        for num_items, d_model in config.sizes()
+        for heads in config.num_heads
+    ]
+    for text in config.arms:
+        arm = Arm.parse(text)
+        if _why_left_out(arm) is None:
+            edges = config.num_edges(arm.graph, arm.num_items)
+            check_problem(
+                num_items=arm.num_items,
+                num_edges=edges,
+                d_model=arm.d_model,
+                embedding=arm.embedding,
+                graph=arm.graph,
+            )
+            found.append(
+                Curve(arm.num_items, edges, arm.d_model, arm.num_heads, arm.embedding, arm.graph)
+            )
+    return found
+
+
+def left_out(config: CapacityConfig) -> list[Record]:
+    """Arms that cannot be run here, why, and how to get what they need."""
+    rows = []
+    for text in config.arms:
+        why = _why_left_out(Arm.parse(text))
+        if why is not None:
+            rows.append({"what": text, "why": why, "how_to_get": "make models"})
+    return rows
+
+
+def _why_left_out(arm: Arm) -> str | None:
+    if arm.embedding in MINILM_EMBEDDINGS and not minilm_available():
+        return "the MiniLM model is not installed"
+    return None
+
+
+def sweeps(config: CapacityConfig) -> list[tuple[int, Curve]]:
+    """Head sweeps: each budget with a curve for every head count that divides it."""
+    return [
+        (
+            total,
+            Curve(
+                num_items,
+                config.num_edges(config.graph, num_items),
+                d_model,
+                heads,
+                config.embedding,
+                config.graph,
+            ),
+        )
+        for num_items, d_model in config.sizes()
+        for total in config.total_key_dim
+        for heads in range(1, total + 1)
+        if total % heads == 0
+    ]
+
+
+def ceiling_units(config: CapacityConfig) -> list[Unit]:
+    """Points of the single head's ceilings: Gaussian items, permutation graphs."""
+    return [
+        {
+            "kind": "ceiling",
+            "num_items": num_items,
+            "num_edges": num_items,
+            "d_model": d_model,
+            "embedding": "gaussian",
+            "graph": "permutation",
+            "seeds": config.ceiling_seeds,
+        }
+        for d_model in config.ceiling_d_model
+        for num_items in sorted(
+            {max(2, round(single_head_max_items(d_model) * factor)) for factor in CEILING_GRID}
+        )
+    ]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A part of the experiment that can go on beside the others."""
+
+    name: str
+    run: Callable[[], Iterable[Record]]
+
+
+def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
+    """The experiment as parts: searches, points of head sweeps, points of ceilings. Costly ones first."""
+    parts: list[tuple[float, Task]] = []
+    for curve in curves(config):
+        for trainer in config.trainers:
+            name = f"{trainer}: threshold of {curve.num_heads} heads, {_place(curve)}"
+
+            def search(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
+                return _search(config, curve, trainer, ask)
+
+            parts.append((_cost(curve) * 3, Task(name, search)))
+    for total, curve in sweeps(config):
+        for trainer in config.trainers:
+            name = f"{trainer}: {curve.num_heads} heads at D_K = {total}, {_place(curve)}"
+            unit = curve.unit(config, trainer, total // curve.num_heads)
+            parts.append((_cost(curve), Task(name, lambda unit=unit: ask(unit))))
+    for unit in ceiling_units(config):
+        name = f"one head, exactly: {unit['num_items']} items, d = {unit['d_model']}"
+        parts.append((unit["d_model"] ** 4 / 1e3, Task(name, lambda unit=unit: ask(unit))))
+    return [task for _, task in sorted(parts, key=lambda part: -part[0])]
+
+
+def _cost(curve: Curve) -> float:
+    return float(curve.num_items**2 * (curve.num_heads + 2))
+
+
+def _place(curve: Curve) -> str:
+    return f"{curve.num_items} items, d = {curve.d_model}, {short_name(curve.embedding)}, {short_name(curve.graph)}"
+
+
+def _search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> list[Record]:
+    points: list[Record] = []
+
+    def evaluate(head_dim: int) -> tuple[int, int]:
+        records = ask(curve.unit(config, trainer, head_dim))
+        points.extend(records)
+        return successes(records, CRITERIA[""]), len(records)
+
+    start = curve.predicted(trainer) / curve.num_heads
+    search_threshold(
+        evaluate, start=start if math.isfinite(start) else None, lowest=1, highest=curve.d_model
+    )
+    return points
+
+
+def successes(points: Iterable[Record], success: Callable[[Record], bool]) -> int:
+    """A run that diverged is a run that did not succeed."""
+    return sum(point["status"] == "ok" and success(point) for point in points)
+
+
