@@ -1,14 +1,15 @@
 """Fill the numbers of README.md in from the committed records: ``python -m experiments.readme [--check]``.
 
 Everything between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->`` is replaced by the block of that name,
-what stands between ``<!-- value: NAME -->`` and ``<!-- /value -->`` by one number. Names begin with where they come from:
+what stands between ``<!-- value: NAME -->`` and ``<!-- /value -->`` by one number. Names begin
+with where they come from:
 
-- ``capacity-table``, ``capacity-ceiling``, ``capacity-real`` and values ``capacity.…``: figures/capacity/quick.json;
+- ``capacity-table``, ``-ceiling``, ``-real`` and values ``capacity.…``: figures/capacity/quick.json;
 - the same with ``capacity-paper`` in place of ``capacity``: figures/capacity/paper.json;
 - ``bench``: figures/bench/bench.json.
 
-``--list`` prints the values' names. Where a file does not exist, what it would fill stays as it is. ``--check`` writes nothing and exits
-with 1 where README.md differs from what the records say.
+``--list`` prints the values' names. Where a file does not exist, what it would fill stays as it is.
+``--check`` writes nothing and exits with 1 where README.md differs from what the records say.
 """
 
 import argparse
@@ -90,11 +91,12 @@ _BLOCKS: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
 def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a `capacity` run that prose may name, without the name of the source.
 
-    ``best.h4``, ``joint.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``: budgets at four heads; ``best-ratio.h4`` (over
-    the fixed partition), ``joint-ratio.h4`` (over the parameter count), ``joint-over-best.h4``. With several
-    sizes all of these follow the size, as in ``192x24.best.h4``. ``ceiling.d16``, ``ceiling-predicted.d16``,
-    ``ceiling-ratio.d16``; ``real.words.minilm-pca.best`` (and ``best-ratio``, ``joint``, ...); ``sweep.24.greedy.fewest`` and ``most``
-    heads (after the size too); ``num-runs``.
+    ``best.h4``, ``joint.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``: budgets at four heads;
+    ``best-ratio.h4`` (over the fixed partition), ``joint-ratio.h4`` (over the parameter count),
+    ``joint-over-best.h4``. With several sizes all of these follow the size, as in ``192x24.best.h4``.
+    ``ceiling.d16``, ``ceiling-predicted.d16``, ``ceiling-ratio.d16``; ``real.words.minilm-pca.best`` (and
+    ``best-ratio``, ``joint``, ...); ``sweep.24.greedy.fewest`` and ``most`` heads (after the size too);
+    ``num-runs``.
     """
     out = {"num-runs": str(len(records(data, "points")))}
     transitions = records(data, "transitions")

@@ -30,8 +30,8 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
         stem: first part of the file names, such as ``quick``.
 
     Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``. The same
-        data gives the same bytes.
+        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``. The
+        same data gives the same bytes.
 
     Raises:
         ValueError: a recorded prediction is not what `theory.bounds` says today.

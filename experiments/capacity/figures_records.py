@@ -144,8 +144,8 @@ def seed_range(counts: Iterable[int]) -> str:
 def budget_floor(case: Case, num_heads: int, counting: float | None) -> float:
     """Least D_K that the theorems leave open at ``num_heads`` heads; inf where they exclude every budget.
 
-    The largest of the counting bound (as recorded; it needs a precision), Warren's bound, and ``h`` itself or, where heads
-    of one dimension hold too few edges, ``2 h``: budgets are multiples of the number of heads.
+    The largest of the counting bound (as recorded; it needs a precision), Warren's bound, and ``h`` itself
+    or, where heads of one dimension hold too few edges, ``2 h``: budgets are multiples of ``h``.
     """
     one_dimensional = case.graph in MATCHINGS and bounds.one_dimensional_cap(num_heads) < case.num_edges
     floor = max(counting or 0.0, num_heads * (2.0 if one_dimensional else 1.0))
@@ -188,6 +188,6 @@ def check_predictions(transitions: Iterable[Record]) -> None:
             then = math.nan if record[name] is None else float(record[name])
             if not np.isclose(now, then, rtol=1e-6, atol=0, equal_nan=True):
                 raise ValueError(
-                    f"records: expected {name} = {now:.6g} at num_heads = {heads[0]} for {case.description}, got "
-                    f"{then:.6g}; the prediction has changed since the run, run it again"
+                    f"records: expected {name} = {now:.6g} at num_heads = {heads[0]} for "
+                    f"{case.description}, got {then:.6g}; the prediction has changed since: run it again"
                 )

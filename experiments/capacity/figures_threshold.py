@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from experiments import style
@@ -86,14 +87,15 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         r["num_seeds"] for case in cases for r in select(transitions, case) if r.get("num_seeds")
     )
     caption = (
-        f"The budget a graph needs against the number of heads: {'; '.join(c.description for c in cases)}. *Measured*: the "
-        f"$D_K$ at which half of the seeds reach a best-threshold F1 of {SUCCESS_F1:g}, with 95% intervals ({seeds}), for the "
-        "best trainer and for joint gradient descent alone; arrows where half is not reached up to $d_k = d$, beyond "
-        "which a wider head is no stronger; stars: the smallest $D_K$ at which some seed's channel recovered every "
-        "pair, checked in float64. *Prediction* (dashed): a fixed even partition of the edges, by width, an upper estimate "
-        "for heads that choose their edges. *Empirical law* (dotted): joint training's parameter count. Neither is "
-        "drawn where it is infinite. *Theorems* (hatched): no channel recovers every graph of the family there "
-        "(counting, Warren) or, at $d_k = 1$, any (two edges a head)."
+        f"The budget a graph needs against the number of heads: {'; '.join(c.description for c in cases)}. "
+        f"*Measured*: the $D_K$ at which half of the seeds reach a best-threshold F1 of {SUCCESS_F1:g}, "
+        f"with 95% intervals ({seeds}), for the best trainer and for joint gradient descent alone; arrows "
+        "where half is not reached up to $d_k = d$, beyond which a wider head is no stronger; stars: the "
+        "smallest $D_K$ at which some seed's channel recovered every pair, checked in float64. *Prediction* "
+        "(dashed): a fixed even partition of the edges, by width, an upper estimate for heads that choose "
+        "their edges. *Empirical law* (dotted): joint training's parameter count. Neither is drawn where it "
+        "is infinite. *Theorems* (hatched): no channel recovers every graph of the family there (counting, "
+        "Warren) or, at $d_k = 1$, any (two edges a head)."
     )
     return figure, caption
 
@@ -192,7 +194,7 @@ def scaling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
                 here = select(transitions, case)
                 rows = best_of(here) if trainer == "best" else select(here, trainer=trainer)
                 ratios = [
-                    (r["num_heads"], *(_ratio(r.get(name), r[prediction]) for name in (value, low, high)))
+                    (r["num_heads"], r[value] / r[prediction], *_ratios(r, low, high, r[prediction]))
                     for r in sorted(rows, key=lambda r: r["num_heads"])
                     if r.get(value) is not None and r.get(prediction) is not None
                 ]
@@ -246,18 +248,21 @@ def scaling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         r["num_seeds"] for case in shown for r in select(transitions, case) if r.get("num_seeds")
     )
     caption = (
-        f"Measured over predicted budget at every size: {'; '.join(c.description for c in shown)}; {seeds}. Columns are "
-        f"three criteria for a success: F1 of {SUCCESS_F1:g} at the best threshold (the one used elsewhere), every pair right, F1 of "
-        f"{SUCCESS_F1:g} at the threshold that was trained. *Measured*: 50% points with 95% intervals. Above, the best trainer "
-        "over the fixed-partition *prediction* (an upper estimate, so that below 1 is possible); below, joint gradient "
-        "descent over the *empirical law* of the parameter count. Head counts at which a prediction is infinite or nothing was reached "
-        "are missing."
+        f"Measured over predicted budget at every size: {'; '.join(c.description for c in shown)}; {seeds}. "
+        f"Columns are three criteria for a success: F1 of {SUCCESS_F1:g} at the best threshold (the one "
+        f"used elsewhere), every pair right, F1 of {SUCCESS_F1:g} at the threshold that was trained. "
+        "*Measured*: 50% points with 95% intervals. Above, the best trainer over the fixed-partition "
+        "*prediction* (an upper estimate, so that below 1 is possible); below, joint gradient descent over "
+        "the *empirical law* of the parameter count. Head counts at which a prediction is infinite or "
+        "nothing was reached are missing."
     )
     return figure, caption
 
 
-def _ratio(value: float | None, prediction: float) -> float | None:
-    return None if value is None else value / prediction
+def _ratios(record: Record, low: str, high: str, by: float) -> tuple[float | None, float | None]:
+    ends = record.get(low), record.get(high)
+    first, last = (None if end is None else end / by for end in ends)
+    return first, last
 
 
 def _size_look(index: int, count: int, case: Case) -> style.Look:
@@ -265,7 +270,7 @@ def _size_look(index: int, count: int, case: Case) -> style.Look:
     shade = matplotlib.colormaps["viridis"](0.85 * index / max(1, count - 1))
     return style.Look(
         f"$m$ = {case.num_items}, $d$ = {case.d_model}",
-        matplotlib.colors.to_hex(shade),
+        to_hex(shade),
         style.MARKERS[index % len(style.MARKERS)],
         filled=index % 2 == 0,
     )

@@ -22,7 +22,7 @@ from experiments.capacity.figures_records import (
 
 @dataclass(frozen=True)
 class Cells:
-    """A table before it has a form: every cell a string, rows as long as `columns`, line breaks for the terminal."""
+    """A table before it has a form: strings, rows as long as `columns`, line breaks for the terminal."""
 
     title: str
     columns: tuple[str, ...]
@@ -40,7 +40,7 @@ class Cells:
             padding=(0, 1, 0, 0),
         )
         for index, column in enumerate(self.columns):
-            # A measurement and its interval may take two lines in a narrow terminal; the rest keeps its width.
+            # A measurement and its interval may take two lines in a narrow terminal, nothing else is broken.
             measurement = any("[" in row[index] for row in self.rows)
             side = "left" if index == 0 else "right"
             table.add_column(column, justify=side, no_wrap=not measurement, overflow="fold")
@@ -131,10 +131,11 @@ def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
     else:
         columns = ("m, d", *columns)
     note = (
-        "Theorems (lower bounds): counting/Warren/d_k = 1. Fixed partition: prediction. Best trainer, joint training: "
-        "measured, half of the seeds recovered (best-threshold F1 ≥ 0.99), with 95% interval. Smallest exact: a channel found "
-        "that has every pair right. Parameter count: empirical law of joint training. ∞: this prediction or law fails at every "
-        "budget, which is no theorem. Not reached: at no budget up to d_k = d."
+        "Theorems (lower bounds): counting/Warren/d_k = 1. Fixed partition: prediction. Best trainer, joint "
+        "training: measured, half of the seeds recovered (best-threshold F1 ≥ 0.99), with 95% interval. "
+        "Smallest exact: a channel found that has every pair right. Parameter count: empirical law of joint "
+        "training. ∞: this prediction or law fails at every budget, which is no theorem. Not reached: at no "
+        "budget up to d_k = d."
     )
     return Cells(title, columns, tuple(rows), note)
 
@@ -196,15 +197,15 @@ def real_cells(data: Mapping[str, Any]) -> Cells | None:
     columns = ("graph on\nembeddings", "m", "best\ntrainer", "over fixed\npartition", "joint\ntraining")
     columns = (*columns, "over\nparameter\ncount")
     note = (
-        "Measured budget with 95% interval, and its ratio to what is predicted (fixed partition) or usual for joint "
-        "training (parameter count) for a random graph of the same size, given in brackets."
+        "Measured budget with 95% interval, and its ratio to what is predicted (fixed partition) or usual "
+        "for joint training (parameter count) for a random graph of the same size, given in brackets."
     )
     title = f"D_K needed by {arms[0][0]['num_heads']} heads on real embeddings and relations"
     return Cells(title, columns, tuple(rows), note)
 
 
 def rich_table(data: Mapping[str, Any]) -> Table:
-    """The thresholds: theorems, predictions and measurements for each number of heads; empty where none was measured."""
+    """Theorems, predictions and measured thresholds for each number of heads; empty where there are none."""
     cells = threshold_cells(data) or Cells("No thresholds were measured", (), ())
     return cells.rich()
 

@@ -8,7 +8,7 @@ from tests.experiments.capacity_records import make_data
 TEXT = """# Title
 
 <!-- begin: capacity-table -->
-old
+FORMER TEXT
 <!-- end: capacity-table -->
 
 At four heads <!-- value: capacity.best.h4 -->1.0<!-- /value --> are enough, a ratio of
@@ -47,7 +47,7 @@ def test_fill_writes_blocks_and_numbers_and_nothing_else(data):
     value, prediction = record["measured_total_key_dim"], record["partition_total_key_dim"]
     assert f"<!-- value: capacity.best.h4 -->{value:.1f}<!-- /value --> are enough" in filled
     assert f"<!-- value: capacity.best-ratio.h4 -->{value / prediction:.2f}<!-- /value -->." in filled
-    assert "old" not in filled
+    assert "FORMER TEXT" not in filled
     assert "kept" in filled  # no bench.json
     assert filled.startswith("# Title\n\n<!-- begin: capacity-table -->\n**Total key dimension")
     assert filled.count("| :--- |") == 3
