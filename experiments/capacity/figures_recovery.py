@@ -35,7 +35,7 @@ def one_dimensional_f1_cap(num_heads: int, num_edges: int) -> float:
     It extends `theory.bounds.one_dimensional_cap` to channels that make mistakes. Give each edge that is
     found to a head that scores it above tau and, within the head, to one of two classes: for tau >= 0 by
     the sign that its two factors share; for tau < 0 those with both factors negative, and all the rest (0
-    counts as positive). For two edges (u, v), (s, t) of one class at least one of the non-edges (u, t), (s, v)
+    counts as positive). For edges (u, v), (s, t) of one class at least one of the non-edges (u, t), (s, v)
     scores above tau too. For tau >= 0, and for tau < 0 where both have factors of the same two opposite
     signs, because the products ``(a_u b_v)(a_s b_t)`` and ``(a_u b_t)(a_s b_v)`` are equal; else because one
     of the two non-edges has factors of one sign, whose product is not below 0.
