@@ -14,7 +14,6 @@ import platform
 import random
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from importlib import import_module, metadata
 from pathlib import Path
@@ -50,7 +49,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m experiments", description="Run, resume, plot and check experiments.", allow_abbrev=False
+        prog="python -m experiments",
+        description="Run, resume, plot and check experiments.",
+        allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="experiments and their presets")
@@ -69,10 +70,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--preset", default="quick", help="smoke, quick (default) or paper")
     for command in (run, plot, status, verify):
         command.add_argument("--out", type=Path, help="folder of a private run")
-    run.add_argument("--workers", type=int, help="processes; 0 computes in this one (default: one for each core)")
+    run.add_argument(
+        "--workers", type=int, help="processes; 0 computes in this one (default: one for each core)"
+    )
     run.add_argument("--quiet", action="store_true", help="no progress display")
     run.add_argument("--fields", action="store_true", help="list the fields that can be overridden")
-    verify.add_argument("--batches", type=int, default=3, help="how many, drawn at random (default 3; 0 for all)")
+    verify.add_argument(
+        "--batches", type=int, default=3, help="how many, drawn at random (default 3; 0 for all)"
+    )
     return parser
 
 
@@ -89,7 +94,9 @@ def _preset(experiment: ModuleType, name: str) -> Any:
 def _list(_: argparse.Namespace, __: Sequence[str], console: Console) -> int:
     for name in EXPERIMENTS:
         experiment = _experiment(name)
-        show_lines(console, [f"{name}: {experiment.SUMMARY}", f"    presets: {', '.join(experiment.PRESETS)}"])
+        show_lines(
+            console, [f"{name}: {experiment.SUMMARY}", f"    presets: {', '.join(experiment.PRESETS)}"]
+        )
     return 0
 
 
@@ -102,7 +109,9 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         args=["--help"] if known.fields else list(rest),
         prog=f"python -m experiments run {known.name} --preset {known.preset}",
     )
-    given = {re.sub("^--(no-)?", "", word.partition("=")[0]).replace("-", "_") for word in rest if word[:2] == "--"}
+    given = {
+        re.sub("^--(no-)?", "", word.partition("=")[0]).replace("-", "_") for word in rest if word[:2] == "--"
+    }
     config = experiment.resolve(config, given)
     values = _json_values(config)
     changed = canonical(values) != canonical(_json_values(preset))
@@ -114,7 +123,9 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         with Store(results, header) as store, Watch(console, len(parts), quiet=known.quiet) as watch:
             if store.damaged:
                 lines = ", ".join(map(str, store.damaged))
-                show_lines(console, [f"{results}: line {lines} cannot be read; what it held is computed again"])
+                show_lines(
+                    console, [f"{results}: line {lines} cannot be read; what it held is computed again"]
+                )
             if len(store):
                 show_lines(console, [f"going on with {len(store)} finished batches of {results}"])
             runner = Runner(
@@ -126,7 +137,9 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
             records = experiment.run(config, runner, lambda _: watch.part_done())
     except KeyboardInterrupt:
         stop_executor(executor)
-        show_lines(console, [f"interrupted; finished batches are in {results}, the same command goes on from there"])
+        show_lines(
+            console, [f"interrupted; finished batches are in {results}, the same command goes on from there"]
+        )
         return INTERRUPTED
     finally:
         stop_executor(executor)
@@ -134,7 +147,9 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         "experiment": known.name,
         "preset": known.preset,
         "schema": SCHEMA,
-        "command": shlex.join(["python", "-m", "experiments", "run", known.name, "--preset", known.preset, *rest]),
+        "command": shlex.join(
+            ["python", "-m", "experiments", "run", known.name, "--preset", known.preset, *rest]
+        ),
         "config": values,
         "versions": _versions(),
         "left_out": experiment.left_out(config),
@@ -143,7 +158,9 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     write_json(final, data)
     drawn = experiment.plot(data, final.parent, final.stem)
     experiment.show(data, console)
-    show_lines(console, ["", f"records: {final}", *(f"figure:  {path}" for path in drawn if path.suffix == ".png")])
+    show_lines(
+        console, ["", f"records: {final}", *(f"figure:  {path}" for path in drawn if path.suffix == ".png")]
+    )
     for row in data["left_out"]:
         show_lines(console, [f"left out: {row['what']} ({row['why']}); to get it: {row['how_to_get']}"])
     return 0

@@ -149,9 +149,9 @@ def resolve(config: CapacityConfig, given: Collection[str]) -> CapacityConfig:
     """
     extras = {"total_key_dim", "ceiling_d_model", "arms"}
     if _SIZE_FIELDS & set(given):
-        config = replace(config, **{name: () for name in extras - set(given)})
+        config = replace(config, **dict.fromkeys(extras - set(given), ()))
     elif "total_key_dim" in given:
-        config = replace(config, **{name: () for name in (extras | {"num_heads"}) - set(given)})
+        config = replace(config, **dict.fromkeys((extras | {"num_heads"}) - set(given), ()))
     config = _sizes_of_files(config, given)
     _check(config)
     return config

@@ -46,7 +46,10 @@ def describe(unit: dict[str, Any], records: list[Record]) -> str:
     """One line on what came of a unit."""
     if unit["kind"] == "ceiling":
         separable = sum(record["verdict"] == "separable" for record in records)
-        return f"one head, exactly: {separable}/{len(records)} graphs on {unit['num_items']} items separable, d = {unit['d_model']}"
+        return (
+            f"one head, exactly: {separable}/{len(records)} graphs on {unit['num_items']} items separable, "
+            f"d = {unit['d_model']}"
+        )
     total = unit["num_heads"] * unit["head_dim"]
     return (
         f"{unit['trainer']}, {unit['num_items']} items, d = {unit['d_model']}: {unit['num_heads']} heads x "

@@ -99,9 +99,7 @@ def curves(config: CapacityConfig) -> list[Curve]:
                 embedding=arm.embedding,
                 graph=arm.graph,
             )
-            found.append(
-                Curve(arm.num_items, edges, arm.d_model, arm.num_heads, arm.embedding, arm.graph)
-            )
+            found.append(Curve(arm.num_items, edges, arm.d_model, arm.num_heads, arm.embedding, arm.graph))
     return found
 
 
@@ -176,10 +174,10 @@ def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
         for trainer in config.trainers:
             name = f"{trainer}: threshold of {curve.num_heads} heads, {_place(curve)}"
 
-            def search(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
-                return _search(config, curve, trainer, ask)
+            def locate(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
+                return search(config, curve, trainer, ask)
 
-            parts.append((_cost(curve) * 3, Task(name, search)))
+            parts.append((_cost(curve) * 3, Task(name, locate)))
     for total, curve in sweeps(config):
         for trainer in config.trainers:
             name = f"{trainer}: {curve.num_heads} heads at D_K = {total}, {_place(curve)}"
@@ -199,7 +197,7 @@ def _place(curve: Curve) -> str:
     return f"{curve.num_items} items, d = {curve.d_model}, {short_name(curve.embedding)}, {short_name(curve.graph)}"
 
 
-def _search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> list[Record]:
+def search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> list[Record]:
     points: list[Record] = []
 
     def evaluate(head_dim: int) -> tuple[int, int]:
@@ -208,14 +206,10 @@ def _search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> lis
         return successes(records, CRITERIA[""]), len(records)
 
     start = curve.predicted(trainer) / curve.num_heads
-    search_threshold(
-        evaluate, start=start if math.isfinite(start) else None, lowest=1, highest=curve.d_model
-    )
+    search_threshold(evaluate, start=start if math.isfinite(start) else None, lowest=1, highest=curve.d_model)
     return points
 
 
 def successes(points: Iterable[Record], success: Callable[[Record], bool]) -> int:
     """A run that diverged is a run that did not succeed."""
     return sum(point["status"] == "ok" and success(point) for point in points)
-
-

@@ -215,7 +215,16 @@ def units_of(config: CapacityConfig, records: Records) -> list[tuple[Unit, list[
     found: dict[str, tuple[Unit, list[Record]]] = {}
 
     def look_up(unit: Unit) -> list[Record]:
-        names = ("num_items", "d_model", "num_heads", "head_dim", "trainer", "embedding", "graph", "num_edges")
+        names = (
+            "num_items",
+            "d_model",
+            "num_heads",
+            "head_dim",
+            "trainer",
+            "embedding",
+            "graph",
+            "num_edges",
+        )
         wanted = {name: unit[name] for name in names if name in unit}
         for name in ("embedding", "graph"):
             wanted[name] = short_name(wanted[name])

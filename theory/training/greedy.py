@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Integer, Key
 
 from theory.training.types import Channel, check_batch, initial_columns
 
@@ -205,8 +205,8 @@ def _fit_head(
 
 @partial(jax.jit, static_argnames=("width", "options"))
 def _add_head(
-    seeds: Int[Array, "b"],
-    head: Int[Array, ""],
+    seeds: Integer[Array, "b"],
+    head: Integer[Array, ""],
     x: Float[Array, "b m d"],
     edges: Int[Array, "b e 2"],
     left: Bool[Array, "b e"],
@@ -226,7 +226,7 @@ def _add_head(
             return _fit_head(factors, x, edges, left, target, options)
 
         tries = jax.vmap(restart)(jnp.arange(options.restarts))
-        best = jnp.argmax(jnp.sum(tries.held & left, axis=1))
+        best = jnp.argmax(jnp.sum(tries.held & left[None], axis=1))
         return jax.tree.map(lambda leaf: leaf[best], tries)
 
     return jax.vmap(one)(seeds, x, edges, left)
