@@ -4,7 +4,7 @@ What a trainer finds is a lower bound on what the channel can do, never a limit 
 
 - ``joint``: gradient descent on all heads at once (`theory.training.joint`);
 - ``greedy``: head by head, each head choosing the edges it can hold (`theory.training.greedy`);
-- ``polish``: joint training started from the greedy channel (`theory.training.polish`).
+- ``polish``: all heads at once, started from the greedy channel (`theory.training.polish`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 
 from theory.training.greedy import GreedyOptions, train_greedy
 from theory.training.joint import JointOptions, train_joint
-from theory.training.polish import train_polish
+from theory.training.polish import PolishOptions, train_polish
 from theory.training.types import Channel
 
 Trainer = Literal["joint", "greedy", "polish"]
@@ -28,6 +28,7 @@ __all__ = [
     "Channel",
     "GreedyOptions",
     "JointOptions",
+    "PolishOptions",
     "Trainer",
     "train",
     "train_greedy",
@@ -47,6 +48,7 @@ def train(
     max_head_dim: int | None = None,
     joint_options: JointOptions | None = None,
     greedy_options: GreedyOptions | None = None,
+    polish_options: PolishOptions | None = None,
 ) -> list[Channel]:
     """Train one channel for each problem of a batch.
 
@@ -58,8 +60,9 @@ def train(
         head_dim: key dimension of a head, ``d_k``.
         seeds: one per problem; they decide initial weights and random starts.
         max_head_dim: width the program is compiled for, so that one program serves a sweep; ``head_dim`` if None.
-        joint_options: settings of ``joint`` and of the second part of ``polish``.
-        greedy_options: settings of ``greedy`` and of the first part of ``polish``.
+        joint_options: settings of ``joint``.
+        greedy_options: settings of ``greedy`` and of the start of ``polish``.
+        polish_options: settings of ``polish`` after its start.
 
     Returns:
         Channels in the order of the problems. A run that diverged has a ``reason`` and no meaning.
@@ -95,7 +98,7 @@ def train(
             head_dim=head_dim,
             seeds=seeds,
             max_head_dim=max_head_dim,
-            options=joint_options,
+            options=polish_options,
             greedy_options=greedy_options,
         )
     raise ValueError(f"trainer: expected one of {TRAINERS}, got {trainer!r}")

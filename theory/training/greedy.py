@@ -70,7 +70,7 @@ class _Head(NamedTuple):
     query: Float[Array, "d k"]
     key: Float[Array, "d k"]
     threshold: Float[Array, ""]
-    held: Bool[Array, "e"]
+    held: Bool[Array, " e"]
     steps: Int[Array, ""]
 
 
@@ -100,7 +100,8 @@ def _step_size(factors, direction, scores, loss, x, y, one, first) -> Float[Arra
     queries, keys = x @ factors["query"], x @ factors["key"]
     d_queries, d_keys = x @ direction["query"], x @ direction["key"]
     linear = y * (
-        jnp.concatenate([queries, d_queries], 1) @ jnp.concatenate([d_keys, keys], 1).T - direction["threshold"]
+        jnp.concatenate([queries, d_queries], 1) @ jnp.concatenate([d_keys, keys], 1).T
+        - direction["threshold"]
     )
     quadratic = y * (d_queries @ d_keys.T)
     slack = one - y * scores
@@ -158,7 +159,7 @@ def _fit_head(
     factors: Factors,
     x: Float[Array, "m d"],
     edges: Int[Array, "e 2"],
-    wanted: Bool[Array, "e"],
+    wanted: Bool[Array, " e"],
     target: Float[Array, ""],
     options: GreedyOptions,
 ) -> _Head:
@@ -205,7 +206,7 @@ def _fit_head(
 
 @partial(jax.jit, static_argnames=("width", "options"))
 def _add_head(
-    seeds: Integer[Array, "b"],
+    seeds: Integer[Array, " b"],
     head: Integer[Array, ""],
     x: Float[Array, "b m d"],
     edges: Int[Array, "b e 2"],
@@ -238,7 +239,7 @@ def _swap_edges(
     x: Float[Array, "b m d"],
     edges: Int[Array, "b e 2"],
     by_others: Bool[Array, "b e"],
-    active: Bool[Array, "b"],
+    active: Bool[Array, " b"],
     target: Float[Array, ""],
     *,
     options: GreedyOptions,
@@ -329,7 +330,9 @@ def _channels(
     key = np.zeros_like(query)
     for i, head in enumerate(heads):
         holds = head.held.any(axis=1)[:, None, None]
-        query[:, i, :, :columns] = np.where(holds, head.query / head.threshold[:, None, None], 0.0)[..., :columns]
+        query[:, i, :, :columns] = np.where(holds, head.query / head.threshold[:, None, None], 0.0)[
+            ..., :columns
+        ]
         key[:, i, :, :columns] = np.where(holds, head.key, 0.0)[..., :columns]
     return [
         Channel(
@@ -339,7 +342,9 @@ def _channels(
             loss=float(left[b].mean()),
             steps=int(sum(head.steps[b] for head in heads)),
             learning_rate=None,
-            reason=None if np.isfinite(query[b]).all() and np.isfinite(key[b]).all() else "weights not finite",
+            reason=None
+            if np.isfinite(query[b]).all() and np.isfinite(key[b]).all()
+            else "weights not finite",
         )
         for b in range(batch)
     ]

@@ -110,7 +110,7 @@ def _optimise(
         params, state = carry
         loss, grads = jax.value_and_grad(_loss)(params, x, a, weight, aggregation)
         updates, state = optimiser.update(grads, state)
-        return (optax.apply_updates(params, updates), state), loss
+        return (jax.tree.map(jnp.add, params, updates), state), loss
 
     def chunk(run: _State, x, a) -> _State:
         (params, state), losses = jax.lax.scan(
@@ -197,7 +197,9 @@ def optimise_jointly(
     )
     channels = []
     for b in range(len(embeddings)):
-        finite = np.isfinite(runs.loss[b]) and all(np.isfinite(leaf[b]).all() for leaf in runs.params.values())
+        finite = np.isfinite(runs.loss[b]) and all(
+            np.isfinite(leaf[b]).all() for leaf in runs.params.values()
+        )
         scale = np.exp(runs.params["log_scale"][b])
         channels.append(
             Channel(

@@ -1,9 +1,10 @@
 """What every trainer takes and returns, and how initial weights are drawn.
 
 A trainer gets a batch of problems of one shape (one problem per seed) and returns one `Channel` per problem.
-Initial weights are drawn column by column, each from its own key, so that a program compiled for more columns than
-a run uses starts that run from the same numbers: inactive columns are zero, receive zero gradient and stay zero. Training is in float32 throughout, with or without
-64-bit JAX; what it finds is judged in float64 from the weights alone (`theory.recognition`).
+Initial weights are drawn column by column, each from its own key, so that a program compiled for more columns than a
+run uses starts that run from the same numbers: inactive columns are zero, receive zero gradient and stay zero. Training
+is in float32 throughout, with or without 64-bit JAX; what it finds is judged in float64 from the weights alone
+(`theory.recognition`).
 """
 
 from __future__ import annotations
@@ -77,5 +78,7 @@ def check_batch(
         raise ValueError("embeddings: expected finite numbers, got nan or infinity")
     counts = adjacency.sum(axis=(1, 2))
     if counts.min() < 1 or counts.min() != counts.max():
-        raise ValueError(f"adjacency: expected the same positive number of edges in every problem, got {counts}")
+        raise ValueError(
+            f"adjacency: expected the same positive number of edges in every problem, got {counts}"
+        )
     return np.stack([np.argwhere(one) for one in adjacency]).astype(np.int32)
