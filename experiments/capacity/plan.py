@@ -159,6 +159,10 @@ def ceiling_units(config: CapacityConfig) -> list[Unit]:
     ]
 
 
+class Unfinished(LookupError):
+    """A unit that a store does not have, where none is to be computed."""
+
+
 @dataclass(frozen=True)
 class Task:
     """A part of the experiment that can go on beside the others."""
@@ -168,8 +172,12 @@ class Task:
 
 
 def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
-    """The experiment as parts: searches, points of head sweeps, points of ceilings. Costly ones first."""
-    parts: list[tuple[float, Task]] = []
+    """The experiment as parts: searches, points of head sweeps, points of ceilings.
+
+    Small sizes come before large ones, and ``polish`` after all else, so that a run that is stopped has finished as
+    much as possible; among equals the costly ones come first, so that workers finish together.
+    """
+    parts: list[tuple[tuple[bool, float, float], Task]] = []
     for curve in curves(config):
         for trainer in config.trainers:
             name = f"{trainer}: threshold of {curve.num_heads} heads, {_place(curve)}"
@@ -177,20 +185,26 @@ def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
             def locate(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
                 return search(config, curve, trainer, ask)
 
-            parts.append((_cost(curve) * 3, Task(name, locate)))
+            parts.append((_rank(curve, trainer), Task(name, locate)))
     for total, curve in sweeps(config):
-        for trainer in config.trainers:
+        for trainer in sweep_trainers(config):
             name = f"{trainer}: {curve.num_heads} heads at D_K = {total}, {_place(curve)}"
             unit = curve.unit(config, trainer, total // curve.num_heads)
-            parts.append((_cost(curve), Task(name, lambda unit=unit: ask(unit))))
+            parts.append((_rank(curve, trainer), Task(name, lambda unit=unit: ask(unit))))
     for unit in ceiling_units(config):
         name = f"one head, exactly: {unit['num_items']} items, d = {unit['d_model']}"
-        parts.append((unit["d_model"] ** 4 / 1e3, Task(name, lambda unit=unit: ask(unit))))
-    return [task for _, task in sorted(parts, key=lambda part: -part[0])]
+        rank = (False, float(unit["num_items"] ** 2 * unit["d_model"]), 0.0)
+        parts.append((rank, Task(name, lambda unit=unit: ask(unit))))
+    return [task for _, task in sorted(parts, key=lambda part: part[0])]
 
 
-def _cost(curve: Curve) -> float:
-    return float(curve.num_items**2 * (curve.num_heads + 2))
+def sweep_trainers(config: CapacityConfig) -> list[str]:
+    """Trainers of head sweeps: ``polish``, the costliest, locates thresholds only."""
+    return [trainer for trainer in config.trainers if trainer != "polish"]
+
+
+def _rank(curve: Curve, trainer: str) -> tuple[bool, float, float]:
+    return trainer == "polish", float(curve.num_items**2 * curve.d_model), -float(curve.num_heads)
 
 
 def _place(curve: Curve) -> str:
@@ -198,6 +212,7 @@ def _place(curve: Curve) -> str:
 
 
 def search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> list[Record]:
+    """Bracket a trainer's threshold for one head count, from its prediction on; the points that it took."""
     points: list[Record] = []
 
     def evaluate(head_dim: int) -> tuple[int, int]:

@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from experiments.capacity.config import CapacityConfig
-from experiments.capacity.plan import CRITERIA, Ask, Curve, Unit, curves, successes, sweeps, tasks
+from experiments.capacity.plan import (
+    CRITERIA,
+    Ask,
+    Curve,
+    Unfinished,
+    Unit,
+    curves,
+    search,
+    successes,
+    sweep_trainers,
+    sweeps,
+    tasks,
+)
 from experiments.store import Record, canonical
 from theory.bounds import (
     counting_bound,
@@ -25,8 +37,11 @@ from theory.transition import Threshold, fit_threshold
 Records = dict[str, list[Record]]
 
 
-def make_records(config: CapacityConfig, ask: Ask) -> Records:
-    """All records of a finished run, from its units, in an order of their own."""
+def make_records(config: CapacityConfig, ask: Ask) -> tuple[Records, list[str]]:
+    """All records of a run, from its units, in an order of their own, and the names of its unfinished parts.
+
+    ``ask`` raises `Unfinished` for a unit that is not there. A threshold whose search is unfinished is "not_run".
+    """
     batches: dict[str, list[Record]] = {}
 
     def collect(unit: Unit) -> list[Record]:
@@ -34,22 +49,42 @@ def make_records(config: CapacityConfig, ask: Ask) -> Records:
         batches[canonical(unit)] = records
         return records
 
+    unfinished = []
     for task in tasks(config, collect):
-        task.run()
+        try:
+            task.run()
+        except Unfinished:
+            unfinished.append(task.name)
     everything = [record for records in batches.values() for record in records]
     ceiling_points = [record for record in everything if "verdict" in record]
     points = [record for record in everything if "trainer" in record]
     points.sort(key=_order("embedding", "graph", "d_model", "num_items", "trainer", "num_heads", "head_dim"))
     ceiling_points.sort(key=_order("d_model", "num_items"))
-    transitions = [row for curve in curves(config) for row in _transitions(config, curve, points)]
-    return {
+
+    def located(curve: Curve, trainer: str) -> bool:
+        try:
+            search(config, curve, trainer, ask)
+        except Unfinished:
+            return False
+        return True
+
+    transitions = []
+    for curve in curves(config):
+        done = [trainer for trainer in config.trainers if located(curve, trainer)]
+        transitions += _transitions(config, curve, points, done)
+    records = {
         "points": [{k: v for k, v in point.items() if k != "channel"} for point in points],
         "transitions": transitions,
-        "ceilings": [_ceiling(d_model, ceiling_points) for d_model in config.ceiling_d_model],
+        "ceilings": [
+            _ceiling(d_model, ceiling_points)
+            for d_model in config.ceiling_d_model
+            if any(point["d_model"] == d_model for point in ceiling_points)
+        ],
         "ceiling_points": ceiling_points,
         "head_sweeps": _head_sweeps(config, points),
         "channels": _smallest_channels(points),
     }
+    return records, unfinished
 
 
 def _order(*names: str) -> Callable[[Record], tuple[Any, ...]]:
@@ -82,7 +117,9 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _transitions(config: CapacityConfig, curve: Curve, points: list[Record]) -> list[Record]:
+def _transitions(
+    config: CapacityConfig, curve: Curve, points: list[Record], located: list[str]
+) -> list[Record]:
     size = (curve.num_items, curve.num_edges, curve.d_model, curve.num_heads)
     family = log2_family_size(curve.graph, curve.num_items, curve.num_edges)
     matching = curve.graph == "permutation" and 2 * curve.num_heads < curve.num_items
@@ -108,7 +145,7 @@ def _transitions(config: CapacityConfig, curve: Curve, points: list[Record]) -> 
     }
     rows = []
     for trainer in config.trainers:
-        own = _of_curve(points, curve, trainer)
+        own = _of_curve(points, curve, trainer) if trainer in located else []
         row: Record = shared | {"trainer": trainer}
         for prefix, success in CRITERIA.items():
             fit = _fit(own, curve.num_heads, success)
@@ -167,11 +204,11 @@ def _head_sweeps(config: CapacityConfig, points: list[Record]) -> list[Record]:
     for (num_items, num_edges, d_model, total), members in budgets.items():
         fewest, most = head_window(total, num_items, num_edges, d_model)
         recovered: dict[str, list[int]] = {}
-        for trainer in config.trainers:
+        for trainer in sweep_trainers(config):
             recovered[trainer] = []
             for curve in members:
                 own = [p for p in _of_curve(points, curve, trainer) if p["total_key_dim"] == total]
-                if 2 * successes(own, CRITERIA[""]) >= len(own):
+                if own and 2 * successes(own, CRITERIA[""]) >= len(own):
                     recovered[trainer].append(curve.num_heads)
         recovered["best"] = sorted(set().union(*recovered.values()))
         for trainer, heads in recovered.items():

@@ -51,7 +51,9 @@ def test_a_run_writes_records_and_figures_where_it_was_told_to(finished):
 
 def test_records_are_what_was_asked_for(finished):
     records = _records(finished / "smoke.json")
-    swept = {(p["trainer"], p["num_heads"], p["head_dim"]) for p in records["points"] if p["total_key_dim"] == 4}
+    swept = {
+        (p["trainer"], p["num_heads"], p["head_dim"]) for p in records["points"] if p["total_key_dim"] == 4
+    }
     assert {(t, h, 4 // h) for t in ("greedy", "joint") for h in (1, 2, 4)} <= swept
     assert all(p["total_key_dim"] == p["num_heads"] * p["head_dim"] for p in records["points"])
     assert [row["trainer"] for row in records["transitions"]] == ["greedy", "joint", "best"]
@@ -144,7 +146,16 @@ def test_naming_a_size_asks_for_that_sweep_alone():
 def test_naming_a_budget_asks_for_every_head_count_that_divides_it():
     config = resolve(PRESETS["quick"], {"total_key_dim"})
     assert config.num_heads == ()
-    assert [curve.num_heads for total, curve in plan.sweeps(config) if total == 24] == [1, 2, 3, 4, 6, 8, 12, 24]
+    assert [curve.num_heads for total, curve in plan.sweeps(config) if total == 24] == [
+        1,
+        2,
+        3,
+        4,
+        6,
+        8,
+        12,
+        24,
+    ]
 
 
 def test_files_say_how_many_items(tmp_path):
@@ -154,7 +165,9 @@ def test_files_say_how_many_items(tmp_path):
     (tmp_path / "edges.csv").write_text("source,target\n0,3\n4,1\n10,2\n")
     from dataclasses import replace
 
-    config = replace(PRESETS["quick"], embedding=str(tmp_path / "mine.npy"), graph=str(tmp_path / "edges.csv"))
+    config = replace(
+        PRESETS["quick"], embedding=str(tmp_path / "mine.npy"), graph=str(tmp_path / "edges.csv")
+    )
     config = resolve(config, {"embedding", "graph"})
     assert config.sizes() == [(11, 5)]
     assert config.num_edges(config.graph, 11) == 3
@@ -187,7 +200,18 @@ def test_a_diverged_run_counts_as_one_that_did_not_succeed():
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
 def test_killed_three_times_the_same_command_gives_the_same_records_and_none_twice(tmp_path):
-    command = [sys.executable, "-m", "experiments", "run", "capacity", "--preset", "smoke", "--workers", "2", "--out"]
+    command = [
+        sys.executable,
+        "-m",
+        "experiments",
+        "run",
+        "capacity",
+        "--preset",
+        "smoke",
+        "--workers",
+        "2",
+        "--out",
+    ]
 
     def finished_batches():
         return sum(len(path.read_bytes().splitlines()) - 1 for path in (tmp_path / "killed").glob("*.jsonl"))
@@ -203,5 +227,7 @@ def test_killed_three_times_the_same_command_gives_the_same_records_and_none_twi
     subprocess.run([*command, str(tmp_path / "killed")], check=True, stdout=subprocess.DEVNULL)
     assert _records(tmp_path / "killed" / "smoke.json") == _records(tmp_path / "whole" / "smoke.json")
     [store] = (tmp_path / "killed").glob("*.jsonl")
-    units = [json.dumps(json.loads(line)["unit"], sort_keys=True) for line in store.read_text().splitlines()[1:]]
+    units = [
+        json.dumps(json.loads(line)["unit"], sort_keys=True) for line in store.read_text().splitlines()[1:]
+    ]
     assert len(units) == len(set(units))

@@ -77,7 +77,9 @@ def test_an_error_stops_the_run_and_keeps_what_is_finished(store):
 
 def test_the_listener_hears_of_units_that_are_kept_already(store):
     heard = []
-    runner = Runner(store, InProcess(), Counting(), lambda unit, records: heard.append(store.get(unit) == records))
+    runner = Runner(
+        store, InProcess(), Counting(), lambda unit, records: heard.append(store.get(unit) == records)
+    )
     runner.run([lambda n=n: runner.records({"n": n}) for n in range(5)])
     assert heard == [True] * 5
 

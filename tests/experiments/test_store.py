@@ -88,7 +88,11 @@ def test_a_second_process_is_refused(tmp_path):
     )
     with Store(path, HEADER):
         said = subprocess.run(
-            [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, cwd=os.getcwd()
+            [sys.executable, "-c", code, str(path)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=os.getcwd(),
         )
     assert "another process" in said.stdout
 
