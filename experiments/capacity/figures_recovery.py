@@ -103,8 +103,8 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     trainers: list[str] = []
     for index, (row, row_axes) in enumerate(zip(rows, axes, strict=True)):
         case = row[0][0]
-        shown = {h for panel in panels for owner, h in panel if owner == case}
-        budgets = [p["total_key_dim"] for p in select(points, case) if p["num_heads"] in shown]
+        swept = {h for panel in panels for owner, h in panel if owner == case}
+        budgets = [p["total_key_dim"] for p in select(points, case) if p["num_heads"] in swept]
         limits = min(budgets) / 1.2, max(budgets) * 1.2
         for panel in row_axes[len(row) :]:
             panel.set_axis_off()
@@ -113,7 +113,7 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             _limits_and_lines(panel, case, here, limits, num_ticks)
             here_trainers = trainers_of(here)
             for position, trainer in enumerate(here_trainers):
-                shift = 2 ** (0.06 * (position - (len(here_trainers) - 1) / 2))
+                shift = (limits[1] / limits[0]) ** (0.012 * (position - (len(here_trainers) - 1) / 2))
                 values = rates(select(points, case, num_heads=heads, trainer=trainer), "total_key_dim")
                 if values:
                     _draw_rates(panel, values, style.TRAINERS[trainer], shift)
@@ -124,8 +124,11 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
                 panel.set_xlabel("total key dimension $D_K$" if num_columns <= 4 else "$D_K$")
         row_axes[0].set_ylabel("graphs recovered" if alone else f"{case.title}\ngraphs recovered")
     handles: list[Artist] = [style.handle(style.TRAINERS[name]) for name in trainers]
-    handles.append(style.line_handle("prediction: fixed partition", style.PARTITION))
-    handles.append(style.line_handle("law: parameter count", style.PARAMETER_COUNT))
+    shown = [r for row in panels for case, h in row for r in select(transitions, case, num_heads=h)]
+    if any(r.get("partition_total_key_dim") is not None for r in shown):
+        handles.append(style.line_handle("prediction: fixed partition", style.PARTITION))
+    if any(r.get("parameter_count_total_key_dim") is not None for r in shown):
+        handles.append(style.line_handle("law: parameter count", style.PARAMETER_COUNT))
     handles.append(style.area_handle("impossible (theorems)", style.IMPOSSIBLE))
     style.legend_below(figure, handles, 3 if width == style.DOUBLE_WIDTH else 2)
     names = "; ".join(row[0][0].description for row in panels)
@@ -195,7 +198,7 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         divisors = [h for h in range(1, budget + 1) if budget % h == 0]
         _window_and_cap(top, bottom, case, divisors, sweeps[case, budget])
         for position, (name, values) in enumerate(groups.items()):
-            shift = 2 ** (0.07 * (position - (len(groups) - 1) / 2))
+            shift = (1.8 * budget) ** (0.012 * (position - (len(groups) - 1) / 2))
             _draw_rates(top, values, style.TRAINERS[name], shift)
             _draw_scores(bottom, values, style.TRAINERS[name], shift)
             trainers += [name] if name not in trainers else []
@@ -211,7 +214,8 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             top.tick_params(labelleft=False)
             bottom.tick_params(labelleft=False)
     handles: list[Artist] = [style.handle(style.TRAINERS[name]) for name in trainers]
-    handles.append(style.area_handle("predicted window (fixed partition)", style.WINDOW))
+    if any(rows[0].get("predicted_min_heads") is not None for rows in sweeps.values()):
+        handles.append(style.area_handle("predicted window (fixed partition)", style.WINDOW))
     if any(case.graph in MATCHINGS for case, _ in keys):
         handles.append(style.area_handle("impossible: $d_k$ = 1 holds 2 edges a head", style.IMPOSSIBLE))
     style.legend_below(figure, handles, 1 if len(keys) == 1 else 2)

@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -50,7 +51,7 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         heads, limits = _limits(here)
         _lines(panel, cases[index], here, heads, limits)
         best, joint = best_of(here), select(here, trainer="joint")
-        shift = 1.05 if best and joint else 1.0
+        shift = (1.4 * heads[-1]) ** 0.016 if best and joint else 1.0
         missed[True] |= _measured(panel, best, style.TRAINERS["best"], 1 / shift)
         missed[False] |= _measured(panel, joint, style.TRAINERS["joint"], shift)
         exact = {r["num_heads"]: r["smallest_exact"] for r in here if r.get("smallest_exact") is not None}
@@ -75,8 +76,7 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             if _present(transitions, cases, name)
         ),
         style.handle(_EXACT, linestyle="none", markersize=6.5),
-        style.line_handle("prediction: fixed partition", style.PARTITION),
-        style.line_handle("law: parameter count", style.PARAMETER_COUNT),
+        *_prediction_handles(cases, transitions),
         style.area_handle("impossible (theorems)", style.IMPOSSIBLE),
     ]
     if any(missed.values()):
@@ -98,6 +98,20 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         "Warren) or, at $d_k = 1$, any (two edges a head)."
     )
     return figure, caption
+
+
+def _prediction_handles(cases: list[Case], transitions: list[Record]) -> list[Artist]:
+    """Legend entries of the lines that are finite somewhere."""
+    lines = (
+        ("prediction: fixed partition", partition_line, style.PARTITION),
+        ("law: parameter count", parameter_count_line, style.PARAMETER_COUNT),
+    )
+    ranges = [(case, _limits(select(transitions, case))[0]) for case in cases]
+    return [
+        style.line_handle(label, look)
+        for label, line, look in lines
+        if any(np.isfinite(line(case, heads)).sum() > 1 for case, heads in ranges)
+    ]
 
 
 def _present(transitions: list[Record], cases: list[Case], name: str) -> bool:

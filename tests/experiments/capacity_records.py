@@ -149,6 +149,7 @@ def make_data(
                     points.extend(
                         _points(rng, m, m, d, h, [budget // h], trainer, "gaussian", "permutation", seeds)
                     )
+            for trainer in (*trainers, "best"):
                 sweeps.append(
                     {
                         "num_items": m,

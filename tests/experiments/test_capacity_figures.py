@@ -62,7 +62,8 @@ def test_every_figure_is_drawn_twice_the_same(tmp_path):
         assert f"quick-{name}.svg" in captions
 
 
-def test_captions_say_what_kind_of_statement_each_mark_is(data):
+def test_captions_say_what_kind_of_statement_each_mark_is():
+    data = small()
     for make in (recovery, threshold, head_sweep, ceiling, scaling, real):
         _, caption = drawn(make, data)
         assert "*Measured*" in caption
@@ -236,7 +237,7 @@ FAILED = {"status": "failed", "reason": "loss is nan", "best_f1": None, "micro_f
 
 
 def small(**changes):
-    return make_data(**{"heads": (2, 4), "budgets": (12,), "seeds": 2, **changes})
+    return make_data(**{"heads": (2, 4), "budgets": (6,), "seeds": 2, **changes})
 
 
 def changed(kind, **changes):

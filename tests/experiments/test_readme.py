@@ -124,6 +124,11 @@ def test_list_prints_the_names(project, capsys):
     assert "capacity.best.h4\t" in capsys.readouterr().out
 
 
+def test_every_marker_of_the_readme_is_known(data):
+    bench = {"sections": {}}
+    readme.fill((readme.ROOT / "README.md").read_text("utf-8"), {"capacity": data, "bench": bench})
+
+
 def test_readme_says_what_the_committed_records_say():
     if not (readme.ROOT / readme.SOURCES["capacity"]).exists():
         pytest.skip(f"no committed records: {readme.SOURCES['capacity']} does not exist")
