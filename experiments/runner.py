@@ -72,7 +72,7 @@ class Runner:
                 self._listener(unit, records)
         return flight.result()
 
-    def run(self, tasks: Sequence[Callable[[], T]], finished: Callable[[int], None] | None = None) -> list[T]:
+    def run(self, tasks: Sequence[Callable[[], T]], finished: Callable[[], None] | None = None) -> list[T]:
         """Run tasks side by side and return their results in order; stops all at the first error.
 
         ``finished`` hears the number of each task that is done.

@@ -76,4 +76,5 @@ def plot(data: dict[str, Any], folder: Path, stem: str) -> list[Path]:
 
 def show(data: dict[str, Any], console: Console) -> None:
     """Print the tables of a finished run."""
-    console.print(table.rich_table(data))
+    for rows in table.rich_tables(data):
+        console.print(rows)
