@@ -29,9 +29,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, Integer, Key
+from jaxtyping import Array, Bool, Float, Int
 
-from theory.training.types import Channel, check_batch, initial_columns
+from theory.problems import seeded_rng
+from theory.training.types import Channel, check_batch, initial_factors
 
 Factors = dict[str, Array]
 
@@ -65,13 +66,14 @@ class GreedyOptions:
 
 
 class _Head(NamedTuple):
-    """A fitted head in the hinge's own scale; ``held`` are all edges above all non-edges."""
+    """A fitted head in the hinge's own scale; ``held`` are all edges above all non-edges, none where it diverged."""
 
     query: Float[Array, "d k"]
     key: Float[Array, "d k"]
     threshold: Float[Array, ""]
     held: Bool[Array, " e"]
     steps: Int[Array, ""]
+    finite: Bool[Array, ""]
 
 
 def _sums(*terms: Float[Array, "m n"]) -> tuple[Array, ...]:
@@ -141,18 +143,8 @@ def _minimise(factors: Factors, x, y, one, iterations):
         return factors, state, i + 1, _hinge(factors, x, y, one)
 
     start = (factors, lbfgs.init(factors), jnp.zeros((), jnp.int32), _hinge(factors, x, y, one))
-    factors, _, taken, (scores, _, _) = jax.lax.while_loop(unfinished, advance, start)
-    return factors, scores, taken
-
-
-def _random_factors(key: Key[Array, ""], d_model: int, head_dim: Int[Array, ""], width: int) -> Factors:
-    scale = (d_model / head_dim.astype(jnp.float32)) ** 0.25
-    query_key, key_key = jax.random.split(key)
-    return {
-        "query": initial_columns(query_key, d_model, head_dim, width, scale),
-        "key": initial_columns(key_key, d_model, head_dim, width, scale),
-        "threshold": jnp.ones((), jnp.float32),
-    }
+    factors, _, taken, (scores, loss, _) = jax.lax.while_loop(unfinished, advance, start)
+    return factors, scores, taken, jnp.isfinite(loss)
 
 
 def _fit_head(
@@ -171,17 +163,17 @@ def _fit_head(
         return jnp.max(jnp.where(non_edges < 0.0, scores, -jnp.inf))
 
     def unfinished(carry):
-        _, _, rounds, done, _, _ = carry
+        _, _, rounds, done, *_ = carry
         return ~done & (rounds < options.max_rounds)
 
     def advance(carry):
-        factors, own, rounds, _, steps, _ = carry
+        factors, own, rounds, _, steps, _, _ = carry
         size = jnp.sum(own)
         coarse = size > 2.0 * target
         y = non_edges.at[source, sink].set(own.astype(jnp.float32))
         one = jnp.where(y == 0.0, -1.0, 1.0)
         iterations = jnp.where(coarse, options.coarse_iterations, options.iterations)
-        factors, scores, taken = _minimise(factors, x, y, one, iterations)
+        factors, scores, taken, finite = _minimise(factors, x, y, one, iterations)
         edge_scores = scores[source, sink]
         wrong = jnp.sum(own & (edge_scores <= highest_non_edge(scores) + options.gap))
         portion = size // jnp.where(coarse, options.coarse_drop, options.drop)
@@ -190,47 +182,62 @@ def _fit_head(
         cut = ranked[jnp.minimum(number, ranked.size - 1)]
         keep = own & (edge_scores >= cut) & (number < size)
         own = jnp.where(wrong > 0, keep, own)
-        return factors, own, rounds + 1, (wrong == 0) | ~jnp.any(own), steps + taken, scores
+        done = (wrong == 0) | ~jnp.any(own) | ~finite
+        return factors, own, rounds + 1, done, steps + taken, scores, finite
 
     zero = jnp.zeros((), jnp.int32)
-    start = (factors, wanted, zero, ~jnp.any(wanted), zero, jnp.zeros((len(x), len(x)), jnp.float32))
-    factors, _, _, _, steps, scores = jax.lax.while_loop(unfinished, advance, start)
+    scores = jnp.zeros((len(x), len(x)), jnp.float32)
+    start = (factors, wanted, zero, ~jnp.any(wanted), zero, scores, jnp.array(True))
+    factors, _, _, _, steps, scores, finite = jax.lax.while_loop(unfinished, advance, start)
     edge_scores, highest = scores[source, sink], highest_non_edge(scores)
     held = edge_scores > highest + options.gap
     lowest = jnp.min(jnp.where(held, edge_scores, jnp.inf))
     threshold = factors["threshold"] + 0.5 * (lowest + highest)
     # Only a positive threshold can be rescaled to the common one.
-    held = held & (threshold > 0.0)
-    return _Head(factors["query"], factors["key"], jnp.where(jnp.any(held), threshold, 1.0), held, steps)
+    held = held & (threshold > 0.0) & finite
+    threshold = jnp.where(jnp.any(held), threshold, 1.0)
+    return _Head(factors["query"], factors["key"], threshold, held, steps, finite)
 
 
-@partial(jax.jit, static_argnames=("width", "options"))
+def _random_starts(
+    seeds: Sequence[int], head: int, restarts: int, d_model: int, head_dim: int, max_head_dim: int
+) -> Factors:
+    """Starts of one head for every problem and restart, a pytree of arrays with these two leading axes."""
+    shape = d_model, head_dim, max_head_dim, (d_model / head_dim) ** 0.25
+    factors = np.array(
+        [
+            [
+                initial_factors(seeded_rng(seed, f"greedy training, head {head}, restart {r}"), *shape)
+                for r in range(restarts)
+            ]
+            for seed in seeds
+        ]
+    )
+    return {
+        "query": jnp.asarray(factors[:, :, 0]),
+        "key": jnp.asarray(factors[:, :, 1]),
+        "threshold": jnp.ones((len(seeds), restarts), jnp.float32),
+    }
+
+
+@partial(jax.jit, static_argnames=("options",))
 def _add_head(
-    seeds: Integer[Array, " b"],
-    head: Integer[Array, ""],
+    starts: Factors,
     x: Float[Array, "b m d"],
     edges: Int[Array, "b e 2"],
     left: Bool[Array, "b e"],
-    head_dim: Int[Array, ""],
     target: Float[Array, ""],
     *,
-    width: int,
     options: GreedyOptions,
 ) -> _Head:
-    """The next head of every problem: all restarts as one program, the one that holds most returned."""
+    """The next head of every problem: all its starts (axes ``b``, restart) as one program, the best one returned."""
 
-    def one(seed, x, edges, left):
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), head)
-
-        def restart(r):
-            factors = _random_factors(jax.random.fold_in(key, r), x.shape[1], head_dim, width)
-            return _fit_head(factors, x, edges, left, target, options)
-
-        tries = jax.vmap(restart)(jnp.arange(options.restarts))
+    def one(starts, x, edges, left):
+        tries = jax.vmap(lambda factors: _fit_head(factors, x, edges, left, target, options))(starts)
         best = jnp.argmax(jnp.sum(tries.held & left[None], axis=1))
         return jax.tree.map(lambda leaf: leaf[best], tries)
 
-    return jax.vmap(one)(seeds, x, edges, left)
+    return jax.vmap(one)(starts, x, edges, left)
 
 
 @partial(jax.jit, static_argnames=("options",))
@@ -293,16 +300,8 @@ def train_greedy(
     heads: list[_Head] = []
     left = jnp.ones(edges.shape[:2], bool)
     for index in range(num_heads):
-        head = _add_head(
-            jnp.asarray(seeds, jnp.uint32),
-            jnp.uint32(index),
-            *arrays,
-            left,
-            jnp.int32(used),
-            jnp.float32(target),
-            width=width,
-            options=options,
-        )
+        starts = _random_starts(seeds, index, options.restarts, d_model, used, width)
+        head = _add_head(starts, *arrays, left, jnp.float32(target), options=options)
         heads.append(head)
         left = left & ~head.held
         if not left.any():
@@ -330,10 +329,16 @@ def _channels(
     key = np.zeros_like(query)
     for i, head in enumerate(heads):
         holds = head.held.any(axis=1)[:, None, None]
-        query[:, i, :, :columns] = np.where(holds, head.query / head.threshold[:, None, None], 0.0)[
-            ..., :columns
-        ]
+        scaled = np.where(holds, head.query / head.threshold[:, None, None], 0.0)
+        query[:, i, :, :columns] = scaled[..., :columns]
         key[:, i, :, :columns] = np.where(holds, head.key, 0.0)[..., :columns]
+    reasons: list[str | None] = [None] * batch
+    for b in range(batch):
+        diverged = [i for i, head in enumerate(heads) if not head.finite[b]]
+        if diverged:
+            reasons[b] = f"loss of head {diverged[0]} not finite"
+        elif not (np.isfinite(query[b]).all() and np.isfinite(key[b]).all()):
+            reasons[b] = "weights not finite"
     return [
         Channel(
             query_weights=query[b],
@@ -342,9 +347,7 @@ def _channels(
             loss=float(left[b].mean()),
             steps=int(sum(head.steps[b] for head in heads)),
             learning_rate=None,
-            reason=None
-            if np.isfinite(query[b]).all() and np.isfinite(key[b]).all()
-            else "weights not finite",
+            reason=reasons[b],
         )
         for b in range(batch)
     ]

@@ -23,7 +23,8 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from theory.channel import max_over_heads, project, sum_over_heads
-from theory.training.types import Channel, check_batch, initial_columns
+from theory.problems import seeded_rng
+from theory.training.types import Channel, check_batch, initial_factors
 
 Params = dict[str, Array]
 
@@ -144,21 +145,20 @@ def initial_params(
     seeds: Sequence[int], *, num_heads: int, d_model: int, head_dim: int, max_head_dim: int, scale: float
 ) -> Params:
     """Draw the batch's initial weights, a pytree of arrays with a leading axis of seeds."""
-
-    def one(seed):
-        key = jax.random.fold_in(jax.random.key(seed), 1)
-
-        def side(offset):
-            return jax.vmap(
-                lambda i: initial_columns(
-                    jax.random.fold_in(key, 2 * i + offset), d_model, head_dim, max_head_dim, scale
-                )
-            )(jnp.arange(num_heads))
-
-        zero = jnp.zeros((), jnp.float32)
-        return {"query": side(0), "key": side(1), "log_scale": zero, "offset": zero}
-
-    return jax.vmap(one)(jnp.asarray(seeds, jnp.uint32))
+    shape = d_model, head_dim, max_head_dim, scale
+    factors = np.array(
+        [
+            [initial_factors(seeded_rng(seed, f"joint training, head {i}"), *shape) for i in range(num_heads)]
+            for seed in seeds
+        ]
+    )
+    zeros = jnp.zeros((len(seeds),), jnp.float32)
+    return {
+        "query": jnp.asarray(factors[:, :, 0]),
+        "key": jnp.asarray(factors[:, :, 1]),
+        "log_scale": zeros,
+        "offset": zeros,
+    }
 
 
 def optimise_jointly(
@@ -197,19 +197,21 @@ def optimise_jointly(
     )
     channels = []
     for b in range(len(embeddings)):
-        finite = np.isfinite(runs.loss[b]) and all(
-            np.isfinite(leaf[b]).all() for leaf in runs.params.values()
-        )
-        scale = np.exp(runs.params["log_scale"][b])
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            threshold = float(runs.params["offset"][b] / np.exp(runs.params["log_scale"][b]))
+        leaves = (runs.loss[b], threshold, *(leaf[b] for leaf in runs.params.values()))
+        finite = all(np.isfinite(leaf).all() for leaf in leaves)
         channels.append(
             Channel(
                 query_weights=runs.params["query"][b, :, :, :head_dim],
                 key_weights=runs.params["key"][b, :, :, :head_dim],
-                threshold=float(runs.params["offset"][b] / scale) if finite else float("nan"),
+                threshold=threshold,
                 loss=float(runs.loss[b]),
                 steps=int(runs.steps[b]),
                 learning_rate=options.learning_rate,
-                reason=None if finite else f"loss or weights not finite after {int(runs.steps[b])} steps",
+                reason=None
+                if finite
+                else f"loss, weights or threshold not finite after {int(runs.steps[b])} steps",
             )
         )
     return channels

@@ -191,7 +191,7 @@ def train_polish(
     edges = adjacency.sum(axis=(1, 2))
     channels = []
     for b, channel in enumerate(started):
-        missed = 1.0 - float(runs.held.number[b]) / edges[b]
+        missed = float(1.0 - runs.held.number[b] / edges[b])
         if channel.reason is None and missed < channel.loss:
             channel = replace(
                 channel,

@@ -1,9 +1,10 @@
 """What every trainer takes and returns, and how initial weights are drawn.
 
 A trainer gets a batch of problems of one shape (one problem per seed) and returns one `Channel` per problem.
-Initial weights are drawn column by column, each from its own key, so that a program compiled for more columns than a
-run uses starts that run from the same numbers: inactive columns are zero, receive zero gradient and stay zero. Training
-is in float32 throughout, with or without 64-bit JAX; what it finds is judged in float64 from the weights alone
+Initial weights are drawn on the host and filled up with columns of zeros, so that a program compiled for more columns
+than a run uses starts that run from the same numbers: inactive columns are zero in both factors, receive zero gradient
+and stay zero. (Drawn inside the compiled programs they would take most of the time to compile them.) Training is in
+float32 throughout, with or without 64-bit JAX; what it finds is judged in float64 from the weights alone
 (`theory.recognition`).
 """
 
@@ -12,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Float32, Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +40,13 @@ class Channel:
     reason: str | None = None
 
 
-def initial_columns(
-    key: Key[Array, ""], d_model: int, head_dim: int | Int[Array, ""], max_head_dim: int, scale: float | Array
-) -> Float[Array, "d max_k"]:
-    """Draw Gaussian weights ``(d_model, max_head_dim)`` of which the first ``head_dim`` columns are non-zero.
-
-    Column ``j`` depends on ``key`` and ``j`` alone, not on ``max_head_dim``.
-    """
-    columns = jax.vmap(lambda j: jax.random.normal(jax.random.fold_in(key, j), (d_model,), jnp.float32))
-    index = jnp.arange(max_head_dim)
-    return (columns(index) * jnp.where(index < head_dim, jnp.float32(scale), 0.0)[:, None]).T
+def initial_factors(
+    rng: np.random.Generator, d_model: int, head_dim: int, max_head_dim: int, scale: float
+) -> tuple[Float32[np.ndarray, "d max_k"], Float32[np.ndarray, "d max_k"]]:
+    """Draw Gaussian query and key weights of a head; columns from ``head_dim`` on are zero."""
+    factors = np.zeros((2, d_model, max_head_dim), np.float32)
+    factors[..., :head_dim] = scale * rng.standard_normal((2, d_model, head_dim))
+    return factors[0], factors[1]
 
 
 def check_batch(
@@ -64,8 +60,8 @@ def check_batch(
     """Check a trainer's input and return the edges ``(source, target)`` of every problem.
 
     Raises:
-        ValueError: for a non-positive head count or size, a number of seeds other than the batch's, problems without
-            edges or with different numbers of edges, or embeddings that are not finite.
+        ValueError: for a non-positive head count or size, a number of seeds other than the batch's, a negative seed,
+            problems without edges or with different numbers of edges, or embeddings that are not finite.
     """
     for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
         if value < 1:
@@ -74,6 +70,8 @@ def check_batch(
         raise ValueError(f"max_head_dim: expected at least head_dim = {head_dim}, got {max_head_dim}")
     if len(seeds) != len(embeddings):
         raise ValueError(f"seeds: expected one for each of {len(embeddings)} problems, got {len(seeds)}")
+    if min(seeds, default=0) < 0:
+        raise ValueError(f"seeds: expected non-negative integers, got {list(seeds)}")
     if not np.isfinite(embeddings).all():
         raise ValueError("embeddings: expected finite numbers, got nan or infinity")
     counts = adjacency.sum(axis=(1, 2))
