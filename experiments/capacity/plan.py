@@ -15,6 +15,7 @@ from experiments.capacity.config import Arm, CapacityConfig
 from experiments.capacity.units import RECOVERED_F1
 from experiments.store import Record
 from theory.bounds import (
+    greedy_max_items,
     parameter_count_total_key_dim,
     partition_total_key_dim,
     single_head_max_items,
@@ -69,9 +70,19 @@ class Curve:
         return unit
 
     def predicted(self, trainer: str) -> float:
-        """Where the search for a trainer's D_K* begins: the law of joint training, else the fixed partition."""
-        law = parameter_count_total_key_dim if trainer == "joint" else partition_total_key_dim
-        return law(self.num_items, self.num_edges, self.d_model, self.num_heads)
+        """Where the search for a trainer's D_K* begins; infinite where success is not expected at any budget.
+
+        The law of joint training for ``joint``. For the others the fixed partition; where that fails at every budget
+        but heads that choose their edges are predicted to hold the items, four fifths of the largest budget.
+        """
+        size = (self.num_items, self.num_edges, self.d_model, self.num_heads)
+        if trainer == "joint":
+            return parameter_count_total_key_dim(*size)
+        fixed = partition_total_key_dim(*size)
+        chosen = self.graph == "permutation" and self.num_heads > 1
+        if math.isinf(fixed) and chosen and self.num_items <= greedy_max_items(self.d_model, self.num_heads):
+            return 0.8 * self.num_heads * self.d_model
+        return fixed
 
 
 def curves(config: CapacityConfig) -> list[Curve]:

@@ -16,10 +16,10 @@ from experiments.capacity import table
 from experiments.capacity.figures import plot
 from experiments.capacity.figures_ceiling import ceiling, real
 from experiments.capacity.figures_records import Case, budget_floor, rates, wilson
-from experiments.capacity.figures_recovery import head_sweep, one_dimensional_f1_cap, recovery
+from experiments.capacity.figures_recovery import head_sweep, recovery
 from experiments.capacity.figures_threshold import scaling, threshold
 from tests.experiments.capacity_records import make_data
-from theory.bounds import one_dimensional_cap
+from theory.bounds import one_dimensional_cap, one_dimensional_f1_cap
 
 NAMES = ("recovery", "threshold", "head-sweep", "ceiling", "scaling", "real")
 
