@@ -210,7 +210,7 @@ def one_dimensional_cap(num_heads: Numbers) -> int | Int[np.ndarray, "..."]:
     return 2 * int(h) if h.ndim == 0 else 2 * h.astype(np.int64)
 
 
-def one_dimensional_f1_cap(num_heads: int, num_edges: int) -> float:
+def one_dimensional_f1_cap(num_heads: Scalar, num_edges: Scalar) -> float:
     """Largest F1 of ``num_heads`` heads with ``d_k = 1`` on a matching, at any threshold. *Theorem* (ours).
 
     It extends `one_dimensional_cap` to channels that make mistakes. Give each edge that is
@@ -235,9 +235,9 @@ def one_dimensional_f1_cap(num_heads: int, num_edges: int) -> float:
     Raises:
         ValueError: a size that is not a positive integer.
     """
-    for name, value in (("num_heads", num_heads), ("num_edges", num_edges)):
-        integer(name, value)
-    found = np.arange(1, num_edges + 1)
-    each, rest = np.divmod(found, 2 * num_heads)
-    false = 2 * num_heads * (each * (each - 1) // 2) + rest * each
-    return float(np.max(2 * found / (found + false + num_edges)))
+    classes = 2 * int(integer("num_heads", num_heads))
+    edges = int(integer("num_edges", num_edges))
+    found = np.arange(1, edges + 1)
+    each, rest = np.divmod(found, classes)
+    false = classes * (each * (each - 1) // 2) + rest * each
+    return float(np.max(2 * found / (found + false + edges)))
