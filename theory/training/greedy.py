@@ -142,7 +142,11 @@ def _minimise(factors: Factors, x, y, one, iterations):
         factors = jax.tree.map(lambda a, b: a + t * b, factors, direction)
         return factors, state, i + 1, _hinge(factors, x, y, one)
 
-    start = (factors, lbfgs.init(factors), jnp.zeros((), jnp.int32), _hinge(factors, x, y, one))
+    # optax makes one of its buffers in the default precision: in float32 this program is the same with 64-bit JAX.
+    state = jax.tree.map(
+        lambda leaf: leaf.astype(x.dtype) if leaf.dtype == jnp.float64 else leaf, lbfgs.init(factors)
+    )
+    start = (factors, state, jnp.zeros((), jnp.int32), _hinge(factors, x, y, one))
     factors, _, taken, (scores, loss, _) = jax.lax.while_loop(unfinished, advance, start)
     return factors, scores, taken, jnp.isfinite(loss)
 
@@ -171,7 +175,7 @@ def _fit_head(
         size = jnp.sum(own)
         coarse = size > 2.0 * target
         y = non_edges.at[source, sink].set(own.astype(jnp.float32))
-        one = jnp.where(y == 0.0, -1.0, 1.0)
+        one = jnp.where(y == 0.0, jnp.float32(-1.0), jnp.float32(1.0))
         iterations = jnp.where(coarse, options.coarse_iterations, options.iterations)
         factors, scores, taken, finite = _minimise(factors, x, y, one, iterations)
         edge_scores = scores[source, sink]
