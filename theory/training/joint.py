@@ -2,7 +2,7 @@
 
 The loss is binary cross-entropy on ``exp(log_scale) * max_i s_i(u, v) - offset`` over all ``m^2`` pairs, with edges
 weighted by ``sqrt(non-edges / edges)`` unless told otherwise (without any weight the many non-edges hold the scores
-down and the same channels are found in about twice the steps). Adam at a constant learning rate.
+down and more steps are needed). Adam at a constant learning rate.
 
 One compiled program serves every ``head_dim`` up to ``max_head_dim`` (see `theory.training.types`) and all seeds at
 once. Every run watches itself: it freezes when it separates its graph, when its loss has stopped falling, or when it
