@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from theory.training.greedy import GreedyOptions, train_greedy
+from theory.training.greedy import train_greedy
 from theory.training.joint import JointOptions, train_joint
 from theory.training.polish import PolishOptions, train_polish
-from theory.training.types import Channel
+from theory.training.types import Channel, GreedyOptions
 
 Trainer = Literal["joint", "greedy", "polish"]
 TRAINERS: tuple[Trainer, ...] = ("joint", "greedy", "polish")

@@ -15,13 +15,12 @@ quadratic in the step, so two Newton steps on the exact one-dimensional loss are
 With 32 starts in one batch this replaced a generic zoom line search, which runs until the slowest start of the batch
 is content.
 
-With ``head_dim >= d_model`` a head is a free matrix and the fit is convex; there `theory.certificates` solves it.
+With ``head_dim >= d_model`` a head is a free matrix and its fit is convex: `theory.training.convex_greedy`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -32,37 +31,9 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from theory.problems import seeded_rng
-from theory.training.types import Channel, check_batch, initial_factors
+from theory.training.types import Channel, GreedyOptions, check_batch, initial_factors
 
 Factors = dict[str, Array]
-
-
-@dataclass(frozen=True)
-class GreedyOptions:
-    """Settings of greedy training.
-
-    Attributes:
-        restarts: random starts of each head; the one that holds most edges is kept.
-        iterations: L-BFGS iterations between two drops, near the target.
-        coarse_iterations: the same while far above the target.
-        drop: fraction of a head's edges that goes at a time is ``1 / drop`` near the target.
-        coarse_drop: the same far above it.
-        max_rounds: cap on drops of one head.
-        swap_passes: passes over all heads in which each is refitted to every edge that no other head holds, so that
-            edges change hands, while few are missed.
-        swap_below: fraction of edges missed up to which a run is worth these passes.
-        gap: least score difference, in units of the hinge's margin, that counts as held.
-    """
-
-    restarts: int = 2
-    iterations: int = 100
-    coarse_iterations: int = 40
-    drop: int = 16
-    coarse_drop: int = 4
-    max_rounds: int = 100
-    swap_passes: int = 2
-    swap_below: float = 0.05
-    gap: float = 1e-3
 
 
 class _Head(NamedTuple):
@@ -285,7 +256,7 @@ def train_greedy(
         adjacency: edges of each problem ``(b, m, m)``, [source, target].
         num_heads: heads ``h``. Heads that are not needed are zero.
         head_dim: key dimension of a head, ``d_k``; columns beyond ``d_model`` are zero, since they add no rank.
-        seeds: one per problem; they decide the random starts.
+        seeds: one per problem; they decide the random starts (convex fits have none).
         max_head_dim: width the program is compiled for; ``head_dim`` if None. It changes no run but by rounding.
         options: settings of the trainer.
 
@@ -293,6 +264,7 @@ def train_greedy(
         ValueError: as `theory.training.types.check_batch`.
     """
     from theory.bounds import held_edges  # keeps the import of the trainers light
+    from theory.training.convex_greedy import train_convex
 
     options = options or GreedyOptions()
     d_model = embeddings.shape[-1]
@@ -300,6 +272,10 @@ def train_greedy(
     used = min(head_dim, d_model)
     edges = check_batch(embeddings, adjacency, num_heads, used, width, seeds)
     target = float(held_edges(embeddings.shape[1], d_model, used))
+    if head_dim >= d_model and d_model <= options.convex_max_d_model:
+        return train_convex(
+            embeddings, adjacency, num_heads=num_heads, head_dim=head_dim, target=target, options=options
+        )
     arrays = (jnp.asarray(embeddings, jnp.float32), jnp.asarray(edges))
     heads: list[_Head] = []
     left = jnp.ones(edges.shape[:2], bool)
@@ -315,7 +291,9 @@ def train_greedy(
         active = (missed > 0) & (missed <= options.swap_below * edges.shape[1])
         if not active.any():
             break
-        by_others = jnp.any(jnp.stack([h.held for i, h in enumerate(heads) if i != index]), axis=0)
+        by_others = jnp.zeros_like(left)
+        for i, head in enumerate(heads):
+            by_others = by_others | head.held if i != index else by_others
         heads[index] = _swap_edges(
             heads[index], *arrays, by_others, active, jnp.float32(target), options=options
         )

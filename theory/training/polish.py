@@ -24,8 +24,8 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from theory.channel import max_over_heads, project
-from theory.training.greedy import GreedyOptions, train_greedy
-from theory.training.types import Channel
+from theory.training.greedy import train_greedy
+from theory.training.types import Channel, GreedyOptions
 
 Params = dict[str, Array]
 

@@ -40,6 +40,37 @@ class Channel:
     reason: str | None = None
 
 
+@dataclass(frozen=True)
+class GreedyOptions:
+    """Settings of greedy training.
+
+    Attributes:
+        restarts: random starts of each head; the one that holds most edges is kept.
+        iterations: L-BFGS iterations between two drops, near the target.
+        coarse_iterations: the same while far above the target.
+        drop: fraction of a head's edges that goes at a time is ``1 / drop`` near the target.
+        coarse_drop: the same far above it.
+        max_rounds: cap on drops of one head.
+        swap_passes: passes over all heads in which each is refitted to every edge that no other head holds, so that
+            edges change hands, while few are missed.
+        swap_below: fraction of edges missed up to which a run is worth these passes.
+        gap: least score difference, in units of the hinge's margin, that counts as held.
+        convex_max_d_model: ``d_model`` up to which heads with ``head_dim >= d_model`` are fitted as free matrices, in
+            float64: their Newton systems have side ``d_model^2 + 1``. Above, they are fitted by their factors.
+    """
+
+    restarts: int = 2
+    iterations: int = 100
+    coarse_iterations: int = 40
+    drop: int = 16
+    coarse_drop: int = 4
+    max_rounds: int = 100
+    swap_passes: int = 2
+    swap_below: float = 0.05
+    gap: float = 1e-3
+    convex_max_d_model: int = 40
+
+
 def initial_factors(
     rng: np.random.Generator, d_model: int, head_dim: int, max_head_dim: int, scale: float
 ) -> tuple[Float32[np.ndarray, "d max_k"], Float32[np.ndarray, "d max_k"]]:
