@@ -120,7 +120,7 @@ PRESETS = {
     "paper": CapacityConfig(
         num_items=(96, 192, 256, 512, 512, 1024, 2048),
         d_model=(16, 24, 32, 64, 32, 64, 128),
-        num_heads=(1, 2, 3, 4, 6, 8, 12, 16),
+        num_heads=(1, 2, 3, 4, 6, 8, 16),
         seeds=16,
         trainers=("greedy", "joint", "polish"),
         total_key_dim=(24, 36, 48),

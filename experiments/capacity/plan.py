@@ -185,10 +185,11 @@ class Task:
 def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
     """The experiment as parts: searches, points of head sweeps, points of ceilings.
 
-    Small sizes come before large ones, and ``polish`` after all else, so that a run that is stopped has finished as
-    much as possible; among equals the costly ones come first, so that workers finish together.
+    Cheap parts come first, thresholds before head sweeps of their size and ``polish`` last, so that a run which is
+    stopped has finished as much as possible of what the figures need most.
     """
-    parts: list[tuple[tuple[bool, float, float], Task]] = []
+    parts: list[tuple[float, Task]] = []
+    arms = [curve for curve in curves(config) if (curve.num_items, curve.d_model) not in config.sizes()]
     for curve in curves(config):
         for trainer in config.trainers:
             name = f"{trainer}: threshold of {curve.num_heads} heads, {_place(curve)}"
@@ -196,16 +197,16 @@ def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
             def locate(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
                 return search(config, curve, trainer, ask)
 
-            parts.append((_rank(curve, trainer), Task(name, locate)))
+            weight = (9 if curve in arms else 3) * (8 if trainer == "polish" else 1)
+            parts.append((weight * _work(curve), Task(name, locate)))
     for total, curve in sweeps(config):
         for trainer in sweep_trainers(config):
             name = f"{trainer}: {curve.num_heads} heads at D_K = {total}, {_place(curve)}"
             unit = curve.unit(config, trainer, total // curve.num_heads)
-            parts.append((_rank(curve, trainer), Task(name, lambda unit=unit: ask(unit))))
+            parts.append((10 * _work(curve), Task(name, lambda unit=unit: ask(unit))))
     for unit in ceiling_units(config):
         name = f"one head, exactly: {unit['num_items']} items, d = {unit['d_model']}"
-        rank = (False, float(unit["num_items"] ** 2 * unit["d_model"]), 0.0)
-        parts.append((rank, Task(name, lambda unit=unit: ask(unit))))
+        parts.append((float(unit["num_items"] ** 2), Task(name, lambda unit=unit: ask(unit))))
     return [task for _, task in sorted(parts, key=lambda part: part[0])]
 
 
@@ -214,8 +215,9 @@ def sweep_trainers(config: CapacityConfig) -> list[str]:
     return [trainer for trainer in config.trainers if trainer != "polish"]
 
 
-def _rank(curve: Curve, trainer: str) -> tuple[bool, float, float]:
-    return trainer == "polish", float(curve.num_items**2 * curve.d_model), -float(curve.num_heads)
+def _work(curve: Curve) -> float:
+    """Work of one batch, up to a factor."""
+    return float(curve.num_items**2 * (curve.num_heads + 2))
 
 
 def _place(curve: Curve) -> str:
