@@ -1,10 +1,11 @@
 """Greedy training where a head is a free matrix (``head_dim >= d_model``): convex fits, in float64.
 
 The same scheme as `theory.training.greedy`: a head is fitted to all edges that are left, drops the worst-scored of its
-own edges while some are on the wrong side, and is refitted; what it holds at the end is taken off; at the end heads are
-refitted to all edges that no other head holds. Each fit is convex in the matrix ``M = W_Q W_K^T``
-(`theory.squared_hinge`), so nothing is random. The factors are the two halves of its singular value decomposition.
-One problem after the other: set ``OPENBLAS_NUM_THREADS=1`` where other programs run.
+own edges while some are on the wrong side (near what it is predicted to hold one at a time, which costs little here),
+and is refitted; what it holds at the end is taken off; at the end heads are refitted to all edges that no other head
+holds. Each fit is convex in the matrix ``M = W_Q W_K^T`` (`theory.squared_hinge`), so nothing is random. The factors
+are the two halves of its singular value decomposition. One problem after the other: set ``OPENBLAS_NUM_THREADS=1``
+where other programs run.
 """
 
 from __future__ import annotations
@@ -49,8 +50,7 @@ def _fit_head(
         scores = embeddings @ fit.weights @ embeddings.T
         wrong = own & (scores <= scores[~adjacency].max())
         size = int(own.sum())
-        portion = size // (options.coarse_drop if size > 2.0 * target else options.drop)
-        number = min(int(wrong.sum()), max(portion, 1))
+        number = min(int(wrong.sum()), size // options.coarse_drop if size > 2.0 * target else 1)
         own &= scores > np.partition(scores[own], number - 1)[number - 1]
     if fit is None or not own.any():
         return _FreeHead(np.zeros((embeddings.shape[1],) * 2), np.zeros_like(wanted), steps)

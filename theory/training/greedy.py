@@ -8,7 +8,8 @@ best of several random starts is kept for each head. If few edges are missed at 
 to all edges that no other head holds, so that edges change hands and slack in the last heads is used. Last, heads are
 rescaled to one threshold. Loss is the fraction of edges missed.
 
-Far above what the head is predicted to hold (`target`) a quarter of its edges goes at a time, near it a sixteenth.
+Far above what the head is predicted to hold (`target`) a quarter of its edges goes at a time, near it a sixteenth, one
+in the refits at the end.
 
 The search direction is L-BFGS's (optax). The step along it needs no matrix product: on a line the scores are
 quadratic in the step, so two Newton steps on the exact one-dimensional loss are passes over three score matrices.
@@ -21,6 +22,7 @@ With ``head_dim >= d_model`` a head is a free matrix and its fit is convex: `the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -226,7 +228,11 @@ def _swap_edges(
     *,
     options: GreedyOptions,
 ) -> _Head:
-    """Refit one head of every problem to all edges that no other head holds; keep it where no more are missed."""
+    """Refit one head of every problem to all edges that no other head holds; keep it where no more are missed.
+
+    What it cannot hold goes one edge at a time: this is where a single edge decides.
+    """
+    options = replace(options, drop=edges.shape[1])
 
     def one(head, x, edges, by_others, active):
         factors = {"query": head.query, "key": head.key, "threshold": head.threshold}
