@@ -74,10 +74,8 @@ def test_every_greedy_head_stays_below_one_threshold_off_the_graph():
         assert channel.threshold == 1
         assert channel.loss == 0
         assert (scores[:, ~a] < 1).all()
-        assert (scores > 1).any(axis=0)[a].all()
-        assert (
-            (scores > 1)[:, a].sum(axis=1) > 0
-        ).sum() > 1  # one head alone cannot hold them: a theorem, below
+        assert (scores.max(axis=0)[a] > 1).all()
+        assert np.sum(scores[:, a].max(axis=1) > 1) > 1  # no head alone can: certified inseparable below
 
 
 def test_a_one_dimensional_head_holds_at_most_two_edges_of_a_permutation():
@@ -117,6 +115,7 @@ def test_the_sum_of_heads_fails_where_no_single_head_can_succeed():
         assert recovery.best_f1 < 0.99
 
 
+@pytest.mark.slow
 def test_the_sum_of_heads_succeeds_below_the_single_heads_ceiling():
     """The control of the control: the sum is trained at all."""
     batch = _batch(11)

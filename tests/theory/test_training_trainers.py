@@ -147,7 +147,8 @@ def test_a_run_alone_ends_as_in_a_batch(trainer):
         assert alone.steps == pytest.approx(together.steps, rel=0.5)
 
 
-@pytest.mark.parametrize("trainer", ["joint", pytest.param("greedy", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", ["joint", "greedy"])
 def test_the_compiled_width_changes_no_outcome(trainer):
     for seed in SEEDS:
         wide, narrow = _trained(trainer, EASY, width=D_MODEL)[seed], _trained(trainer, EASY)[seed]
