@@ -49,7 +49,7 @@ class JointOptions:
     learning_rate: float = 0.1
     max_steps: int = 6000
     check_every: int = 50
-    patience: int = 5
+    patience: int = 10
     min_fall: float = 0.01
     positive_weight: float | None = None
     init_scale: float = 0.3
