@@ -88,14 +88,7 @@ class Curve:
 def curves(config: CapacityConfig) -> list[Curve]:
     """All head counts at all sizes, and the arms that can be run."""
     found = [
-        Curve(
-            num_items,
-            config.num_edges(config.graph, num_items),
-            d_model,
-            heads,
-            config.embedding,
-            config.graph,
-        )
+        _curve(config, num_items, d_model, heads)
         for num_items, d_model in config.sizes()
         for heads in config.num_heads
     ]
@@ -112,6 +105,12 @@ def curves(config: CapacityConfig) -> list[Curve]:
             )
             found.append(Curve(arm.num_items, edges, arm.d_model, arm.num_heads, arm.embedding, arm.graph))
     return found
+
+
+def _curve(config: CapacityConfig, num_items: int, d_model: int, num_heads: int) -> Curve:
+    """A head count at a size of the configuration, with its embedding and graph."""
+    edges = config.num_edges(config.graph, num_items)
+    return Curve(num_items, edges, d_model, num_heads, config.embedding, config.graph)
 
 
 def left_out(config: CapacityConfig) -> list[Record]:
@@ -133,17 +132,7 @@ def _why_left_out(arm: Arm) -> str | None:
 def sweeps(config: CapacityConfig) -> list[tuple[int, Curve]]:
     """Head sweeps: each budget with a curve for every head count that divides it."""
     return [
-        (
-            total,
-            Curve(
-                num_items,
-                config.num_edges(config.graph, num_items),
-                d_model,
-                heads,
-                config.embedding,
-                config.graph,
-            ),
-        )
+        (total, _curve(config, num_items, d_model, heads))
         for num_items, d_model in config.sizes()
         for total in config.total_key_dim
         for heads in range(1, total + 1)
