@@ -72,7 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     for command in (run, plot, verify, collect):
         command.add_argument("name", choices=sorted(EXPERIMENTS))
-        command.add_argument("--preset", default="quick", help="smoke, quick (default) or paper")
+        if command is plot:
+            command.add_argument("--preset", help="a preset's name (default: all that are there)")
+        else:
+            command.add_argument("--preset", default="quick", help="a preset's name, see `list` (default: quick)")
     for command in (run, plot, status, verify, collect):
         command.add_argument("--out", type=Path, help="folder of a private run")
     run.add_argument(
@@ -240,9 +243,15 @@ def _load(known: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
 
 
 def _plot(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
-    path, data = _load(known)
-    drawn = _experiment(known.name).plot(data, path.parent, path.stem)
-    show_lines(console, [f"figure: {drawing}" for drawing in drawn])
+    folder = known.out or Path("figures") / known.name
+    presets = [known.preset] if known.preset else list(_experiment(known.name).PRESETS)
+    found = [name for name in presets if known.preset or (folder / f"{name}.json").exists()]
+    if not found:
+        raise FileNotFoundError(f"{folder}: expected the records of a finished run, found none; run it first")
+    for name in found:
+        path, data = _load(argparse.Namespace(**vars(known) | {"preset": name}))
+        drawn = _experiment(known.name).plot(data, path.parent, path.stem)
+        show_lines(console, [f"figure: {drawing}" for drawing in drawn])
     return 0
 
 
