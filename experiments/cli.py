@@ -1,4 +1,4 @@
-"""Commands: ``list``, ``run``, ``plot``, ``status``, ``verify``.
+"""Commands: ``list``, ``run``, ``collect``, ``plot``, ``status``, ``verify``.
 
 A run appends to ``runs/NAME/PRESET-<config hash>.jsonl`` (or under ``--out``), and when it is complete writes
 ``PRESET.json`` and the figures: into ``figures/NAME/`` for an unchanged preset, into ``--out`` where one is given, else
@@ -65,10 +65,18 @@ def _parser() -> argparse.ArgumentParser:
     verify = commands.add_parser(
         "verify", help="compute some batches of a finished run again and compare", allow_abbrev=False
     )
-    for command in (run, plot, verify):
+    collect = commands.add_parser(
+        "collect",
+        help="write records and figures of what an unfinished run of a preset has so far",
+        allow_abbrev=False,
+    )
+    for command in (run, plot, verify, collect):
         command.add_argument("name", choices=sorted(EXPERIMENTS))
-        command.add_argument("--preset", default="quick", help="smoke, quick (default) or paper")
-    for command in (run, plot, status, verify):
+        if command is plot:
+            command.add_argument("--preset", help="a preset's name (default: all that are there)")
+        else:
+            command.add_argument("--preset", default="quick", help="a preset's name, see `list` (default: quick)")
+    for command in (run, plot, status, verify, collect):
         command.add_argument("--out", type=Path, help="folder of a private run")
     run.add_argument(
         "--workers", type=int, help="processes; 0 computes in this one (default: one for each core)"
@@ -117,7 +125,8 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     changed = canonical(values) != canonical(_json_values(preset))
     results, final = _places(known.name, known.preset, values, changed, known.out)
     header = {"experiment": known.name, "preset": known.preset, "config": values}
-    executor = make_executor(default_workers() if known.workers is None else known.workers)
+    workers = default_workers() if known.workers is None else known.workers
+    executor = make_executor(workers)
     parts = experiment.tasks(config, lambda unit: [])
     try:
         with Store(results, header) as store, Watch(console, len(parts), quiet=known.quiet) as watch:
@@ -133,8 +142,10 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
                 executor,
                 experiment.compute,
                 lambda unit, records: watch.unit_done(experiment.describe(unit, records)),
+                width=workers + 2,
             )
-            records = experiment.run(config, runner, lambda _: watch.part_done())
+            experiment.run(config, runner, watch.part_done)
+            records, unfinished = experiment.collect(config, store)
     except KeyboardInterrupt:
         stop_executor(executor)
         show_lines(
@@ -143,16 +154,46 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         return INTERRUPTED
     finally:
         stop_executor(executor)
+    command = ["python", "-m", "experiments", "run", known.name, "--preset", known.preset, *rest]
+    _finish(experiment, known, config, command, records, unfinished, final, console)
+    return 0
+
+
+def _collect(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
+    """Write what an unfinished run of a preset has so far, and say what is missing."""
+    experiment = _experiment(known.name)
+    config = _preset(experiment, known.preset)
+    values = _json_values(config)
+    results, final = _places(known.name, known.preset, values, False, known.out)
+    if not results.exists():
+        raise FileNotFoundError(f"{results}: expected results of this preset, found none; run it first")
+    with Store(results, {"experiment": known.name, "preset": known.preset, "config": values}) as store:
+        records, unfinished = experiment.collect(config, store)
+    command = ["python", "-m", "experiments", "run", known.name, "--preset", known.preset]
+    _finish(experiment, known, config, command, records, unfinished, final, console)
+    return 0
+
+
+def _finish(
+    experiment: ModuleType,
+    known: argparse.Namespace,
+    config: Any,
+    command: Sequence[str],
+    records: Any,
+    unfinished: Sequence[str],
+    final: Path,
+    console: Console,
+) -> None:
+    """Write the final file and the figures, and show the tables."""
     data = {
         "experiment": known.name,
         "preset": known.preset,
         "schema": SCHEMA,
-        "command": shlex.join(
-            ["python", "-m", "experiments", "run", known.name, "--preset", known.preset, *rest]
-        ),
-        "config": values,
+        "command": shlex.join(command),
+        "config": _json_values(config),
         "versions": _versions(),
         "left_out": experiment.left_out(config),
+        "unfinished": list(unfinished),
         "records": records,
     }
     write_json(final, data)
@@ -163,7 +204,8 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     )
     for row in data["left_out"]:
         show_lines(console, [f"left out: {row['what']} ({row['why']}); to get it: {row['how_to_get']}"])
-    return 0
+    if unfinished:
+        show_lines(console, [f"unfinished: {len(unfinished)} parts; the same run goes on with them"])
 
 
 def _places(name: str, preset: str, values: Any, changed: bool, out: Path | None) -> tuple[Path, Path]:
@@ -201,9 +243,15 @@ def _load(known: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
 
 
 def _plot(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
-    path, data = _load(known)
-    drawn = _experiment(known.name).plot(data, path.parent, path.stem)
-    show_lines(console, [f"figure: {drawing}" for drawing in drawn])
+    folder = known.out or Path("figures") / known.name
+    presets = [known.preset] if known.preset else list(_experiment(known.name).PRESETS)
+    found = [name for name in presets if known.preset or (folder / f"{name}.json").exists()]
+    if not found:
+        raise FileNotFoundError(f"{folder}: expected the records of a finished run, found none; run it first")
+    for name in found:
+        path, data = _load(argparse.Namespace(**vars(known) | {"preset": name}))
+        drawn = _experiment(known.name).plot(data, path.parent, path.stem)
+        show_lines(console, [f"figure: {drawing}" for drawing in drawn])
     return 0
 
 
@@ -256,4 +304,11 @@ def _comparable(record: dict[str, Any]) -> str:
     return canonical({name: value for name, value in record.items() if name not in ("seconds", "channel")})
 
 
-_COMMANDS = {"list": _list, "run": _run, "plot": _plot, "status": _status, "verify": _verify}
+_COMMANDS = {
+    "list": _list,
+    "run": _run,
+    "collect": _collect,
+    "plot": _plot,
+    "status": _status,
+    "verify": _verify,
+}

@@ -24,8 +24,15 @@ class Runner:
     """Gives the records of units, computing each at most once."""
 
     def __init__(
-        self, store: Store, executor: Executor, compute: Compute, listener: Listener | None = None
+        self,
+        store: Store,
+        executor: Executor,
+        compute: Compute,
+        listener: Listener | None = None,
+        *,
+        width: int = 3,
     ) -> None:
+        """Take units from ``store`` or compute them; ``width`` tasks are under way at a time, in their order."""
         self._store = store
         self._executor = executor
         self._compute = compute
@@ -33,6 +40,7 @@ class Runner:
         self._lock = threading.Lock()
         self._flights: dict[str, Future[list[Record]]] = {}
         self._stopped = False
+        self._width = width
 
     def records(self, unit: dict[str, Any]) -> list[Record]:
         """Records of one unit; waits until they are computed and kept.
@@ -64,18 +72,18 @@ class Runner:
                 self._listener(unit, records)
         return flight.result()
 
-    def run(self, tasks: Sequence[Callable[[], T]], finished: Callable[[int], None] | None = None) -> list[T]:
+    def run(self, tasks: Sequence[Callable[[], T]], finished: Callable[[], None] | None = None) -> list[T]:
         """Run tasks side by side and return their results in order; stops all at the first error.
 
         ``finished`` hears the number of each task that is done.
         """
         if not tasks:
             return []
-        with ThreadPoolExecutor(len(tasks)) as pool:
+        with ThreadPoolExecutor(self._width) as pool:
             futures = [pool.submit(task) for task in tasks]
             if finished is not None:
-                for number, future in enumerate(futures):
-                    future.add_done_callback(lambda _, number=number: finished(number))
+                for future in futures:
+                    future.add_done_callback(lambda _: finished())
             try:
                 done, _ = wait(futures, return_when=FIRST_EXCEPTION)
                 errors = [error for future in done if (error := future.exception()) is not None]
@@ -84,6 +92,7 @@ class Runner:
                 return [future.result() for future in futures]
             except BaseException:
                 self._stop()
+                pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
     def _stop(self) -> None:

@@ -1,13 +1,13 @@
 """One look for every figure of the project, and files that come out the same byte for byte.
 
-Three kinds of statement keep three kinds of mark, in every figure: what was *measured* has markers with interval
-bars, what is *predicted* (or an empirical law) is a thin line without markers, what a *theorem* excludes is a
-hatched grey area. Colours are those of Okabe and Ito (colour-blind safe); whatever differs in colour differs
-in marker, filling or dash as well, so that figures can be read in grey.
+Three kinds of statement keep three kinds of mark, in every figure: what was *measured* has markers with
+interval bars, what is *predicted* (or an empirical law) is a thin line without markers, what a *theorem*
+excludes is a hatched grey area. Colours are those of Okabe and Ito (colour-blind safe); whatever differs in
+colour differs in marker, filling or dash as well, so that figures can be read in grey.
 
-Figures are made of objects (`matplotlib.figure.Figure` on an Agg canvas), without pyplot and its global state, and do not
-depend on a user's matplotlibrc. Text in svg files stays text: small files, searchable, drawn in the first of
-a list of fonts of about the same widths that the viewer has.
+Figures are made of objects (`matplotlib.figure.Figure` on an Agg canvas), without pyplot and its global
+state, and do not depend on a user's matplotlibrc. Text in svg files stays text: small files, searchable,
+drawn in the first of a list of fonts of about the same widths that the viewer has.
 """
 
 import io
@@ -217,7 +217,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     """Write ``<stem>.svg`` and ``<stem>.png`` (200 dpi), the same bytes for the same figure and versions.
 
     Args:
-        figure: made by `grid` inside `context`. Its layout is settled and then fixed, so it looks the same in both.
+        figure: made by `grid` inside `context`. Its layout is settled and fixed: the same in both files.
         stem: path without a suffix; missing folders are made.
 
     Returns:

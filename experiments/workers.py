@@ -1,6 +1,6 @@
 """Computing units side by side: one process for each core, each with one thread.
 
-The matrices of a unit are small: two processes with a core each finish about twice as many units as one process whose
+The matrices of a unit are small: two processes with a core each finish more units than one process whose
 threads share them, and what a unit gives does not depend on how many workers there are. Each worker sees one core only
 (where the system lets a process choose), so JAX and BLAS start one thread. On an accelerator units run in this process.
 

@@ -227,7 +227,7 @@ def _best(queries: Array, keys: Array) -> tuple[Array, Array]:
         return (best, following), None
 
     # The next block is part of the state: XLA would fuse a slice taken in the step into the loop over pairs,
-    # which then does not vectorise (measured: up to 8 times slower).
+    # which then does not vectorise.
     first = jax.tree.map(lambda x: x[0], blocks)
     following = jax.tree.map(lambda x: jnp.roll(x, -1, axis=0), blocks)
     worst = jnp.full((rows, columns), -jnp.inf, queries.dtype), jnp.zeros((rows, columns), jnp.int32)

@@ -108,10 +108,19 @@ PRESETS = {
         restarts=1,
     ),
     "quick": CapacityConfig(),
+    # Joint training of `quick` with twice its cap on steps: where the thresholds differ, the cap was too low.
+    "doubled-cap": CapacityConfig(
+        num_heads=(3, 4, 6, 8),
+        trainers=("joint",),
+        total_key_dim=(),
+        ceiling_d_model=(),
+        arms=(),
+        max_steps=12_000,
+    ),
     "paper": CapacityConfig(
         num_items=(96, 192, 256, 512, 512, 1024, 2048),
         d_model=(16, 24, 32, 64, 32, 64, 128),
-        num_heads=(1, 2, 3, 4, 6, 8, 12, 16),
+        num_heads=(1, 2, 3, 4, 6, 8, 16),
         seeds=16,
         trainers=("greedy", "joint", "polish"),
         total_key_dim=(24, 36, 48),

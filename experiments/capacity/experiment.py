@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ from rich.console import Console
 
 from experiments.capacity import figures, table
 from experiments.capacity.config import PRESETS, CapacityConfig, resolve
-from experiments.capacity.plan import CRITERIA, left_out, successes, tasks
+from experiments.capacity.plan import CRITERIA, Unfinished, left_out, successes, tasks
 from experiments.capacity.records import Records, make_records, units_of
 from experiments.capacity.units import compute
 from experiments.runner import Runner
-from experiments.store import Record
+from experiments.store import Record, Store
 
 NAME = "capacity"
 SUMMARY = "how many key dimensions a graph needs, for every head count: measured, predicted, proven"
@@ -23,6 +24,7 @@ __all__ = [
     "PRESETS",
     "SUMMARY",
     "CapacityConfig",
+    "collect",
     "compute",
     "describe",
     "left_out",
@@ -35,11 +37,21 @@ __all__ = [
 ]
 
 
-def run(config: CapacityConfig, runner: Runner, finished: Any) -> Records:
-    """Compute everything the configuration asks for, and make the records."""
-    parts = tasks(config, runner.records)
-    runner.run([part.run for part in parts], finished)
-    return make_records(config, runner.records)
+def run(config: CapacityConfig, runner: Runner, finished: Callable[[], None]) -> None:
+    """Compute everything that the configuration asks for; ``finished`` hears of every part."""
+    runner.run([part.run for part in tasks(config, runner.records)], finished)
+
+
+def collect(config: CapacityConfig, store: Store) -> tuple[Records, list[str]]:
+    """Make the records of what a store holds, and name the parts that are unfinished."""
+
+    def ask(unit: dict[str, Any]) -> list[Record]:
+        known = store.get(unit)
+        if known is None:
+            raise Unfinished(str(unit))
+        return known
+
+    return make_records(config, ask)
 
 
 def describe(unit: dict[str, Any], records: list[Record]) -> str:
@@ -64,4 +76,5 @@ def plot(data: dict[str, Any], folder: Path, stem: str) -> list[Path]:
 
 def show(data: dict[str, Any], console: Console) -> None:
     """Print the tables of a finished run."""
-    console.print(table.rich_table(data))
+    for rows in table.rich_tables(data):
+        console.print(rows)

@@ -30,8 +30,8 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
         stem: first part of the file names, such as ``quick``.
 
     Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``. The same
-        data gives the same bytes.
+        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``. The
+        same data gives the same bytes.
 
     Raises:
         ValueError: a recorded prediction is not what `theory.bounds` says today.
@@ -47,11 +47,15 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
             file = f"{stem}-{name}"
             paths += style.save(figure, out_dir / file)
             captions.append(f"## ({letter}) {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
-    command = f"python -m experiments plot {data.get('experiment', 'capacity')} --preset {data.get('preset', stem)}"
+    command = (
+        f"python -m experiments plot {data.get('experiment', 'capacity')} --preset {data.get('preset', stem)}"
+    )
     head = f"# Figures of `{data.get('experiment', 'capacity')}`, preset `{data.get('preset', stem)}`\n\n"
     head += f"Drawn by `{command}` from the records in `{stem}.json`"
     head += f", which `{data['command']}` made.\n" if data.get("command") else ".\n"
-    left_out = [f"- `{item['what']}`: {item['why']} (`{item['how_to_get']}`)" for item in data.get("left_out") or []]
+    left_out = [
+        f"- `{item['what']}`: {item['why']} (`{item['how_to_get']}`)" for item in data.get("left_out") or []
+    ]
     if left_out:
         captions.append("## Left out\n\n" + "\n".join(left_out) + "\n")
     path = out_dir / f"{stem}-captions.md"

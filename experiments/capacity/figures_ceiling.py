@@ -63,7 +63,9 @@ def ceiling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         handles.append(style.handle(look, linestyle="none"))
     style.legend_below(figure, handles, 2 if num_columns == 1 else len(handles))
     arms = "; ".join(dict.fromkeys(f"{graph} graphs, {embedding} embeddings" for _, embedding, graph in keys))
-    covers = ", ".join(f"{bounds.cover_max_items(d)} at d = {d}" for d in dict.fromkeys(key[0] for key in keys))
+    covers = ", ".join(
+        f"{bounds.cover_max_items(d)} at d = {d}" for d in dict.fromkeys(key[0] for key in keys)
+    )
     extra = (
         f" Undecided solves ({undecided}) are drawn as crosses (their share) and are in no point; an "
         "interval runs from all of them failing to all of them succeeding."
@@ -71,11 +73,12 @@ def ceiling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         else " No solve was undecided."
     )
     caption = (
-        f"The ceiling of a single head, whatever its key dimension ({arms}). *Measured*: share of graphs that some matrix "
-        f"$W_Q W_K^\\top$ separates, decided exactly by a convex solve, with Wilson's 95% intervals ({seed_range(seeds)} a point). "
-        "*Prediction*: Φ((d² − n₁) / 0.95 d) with the width n₁ that Gardner's capacity asks for (dashed; 0.95 "
-        "is a measured constant), and the ceiling m_c at its half (dotted). *Theorem* (Cover): no head recovers every "
-        f"permutation of more than this many items: {covers}.{extra}"
+        f"The ceiling of a single head, whatever its key dimension ({arms}). *Measured*: share of graphs "
+        "that some matrix $W_Q W_K^\\top$ separates, decided exactly by a convex solve, with Wilson's 95% "
+        f"intervals ({seed_range(seeds)} a point). *Prediction*: Φ((d² − n₁) / 0.95 d) with the width n₁ "
+        "that Gardner's capacity asks for (dashed; 0.95 is a measured constant), and the ceiling m_c at its "
+        "half (dotted). *Theorem* (Cover): no head recovers every permutation of more than this many "
+        f"items: {covers}.{extra}"
     )
     return figure, caption
 
@@ -142,9 +145,10 @@ _GRAPHS = {"permutation": "random", "words": "word\nrelations", "words-shuffled"
 
 
 def real_arms(data: Mapping[str, Any]) -> list[list[Record]]:
-    """Transitions of each arm, at one number of heads: every task that is not swept, after the swept ones it is held against.
+    """Transitions of each arm, at one number of heads: the tasks that are not swept, after those that are.
 
-    The number of heads is the one most tasks were measured at. Empty where only one embedding and graph was run.
+    The number of heads is the one at which most of them were measured. A swept task is an arm where its size
+    is that of another arm. Empty where only one embedding and graph was run.
     """
     transitions = [r for r in records(data, "transitions") if r["status"] != "not_run"]
     if len({(r["embedding"], r["graph"]) for r in transitions}) < 2:
@@ -181,7 +185,10 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             if value is not None:
                 axes.plot([x - 0.4, x + 0.4], [value, value], zorder=2, **line)
                 highest = max(highest, value)
-        series = [("best", best_of(arm), partition, -0.16), ("joint", select(arm, trainer="joint"), law, 0.16)]
+        series = [
+            ("best", best_of(arm), partition, -0.16),
+            ("joint", select(arm, trainer="joint"), law, 0.16),
+        ]
         for name, rows, prediction, shift in series:
             for record in rows:
                 drawn += [name] if name not in drawn else []
@@ -203,11 +210,12 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     names = "; ".join(case_of(arm[0]).description for arm in arms)
     seeds = seed_range(r["num_seeds"] for arm in arms for r in arm if r.get("num_seeds"))
     caption = (
-        f"Real embeddings and relations beside random ones, {heads} heads: {names}. *Measured*: the $D_K$ at which half of "
-        f"the seeds reach a best-threshold F1 of {SUCCESS_F1:g}, with 95% intervals ({seeds}), for the best trainer and for joint "
-        "gradient descent. *Prediction* (dashed, fixed partition) and *empirical law* (dotted, parameter count) are those of a "
-        "random graph of the same size on random embeddings; the numbers are measured over predicted. A word graph joins "
-        "words by real relations; shuffled, the same words are joined at random."
+        f"Real embeddings and relations beside random ones, {heads} heads: {names}. *Measured*: the $D_K$ "
+        f"at which half of the seeds reach a best-threshold F1 of {SUCCESS_F1:g}, with 95% intervals "
+        f"({seeds}), for the best trainer and for joint gradient descent. *Prediction* (dashed, fixed "
+        "partition) and *empirical law* (dotted, parameter count) are those of a random graph of the same "
+        "size on random embeddings; the numbers are measured over predicted. A word graph joins words by "
+        "real relations; shuffled, the same words are joined at random."
     )
     return figure, caption
 
@@ -232,11 +240,9 @@ def _arm_mark(axes: Axes, x: float, record: Record, name: str, prediction: float
 
 
 def _arm_label(record: Record) -> str:
-    embedding, graph = record["embedding"], record["graph"]
+    embedding, graph = str(record["embedding"]), str(record["graph"])
     if graph == "permutation":
         return ARMS.get(embedding, embedding)
     if embedding.startswith("minilm"):
         return _GRAPHS.get(graph, graph)
     return f"{ARMS.get(embedding, embedding)}\n{_GRAPHS.get(graph, graph)}"
-
-

@@ -86,7 +86,8 @@ def select(rows: Iterable[Record], case: Case | None = None, **fields: Any) -> l
     return [
         row
         for row in rows
-        if (case is None or case_of(row) == case) and all(row.get(key) == value for key, value in fields.items())
+        if (case is None or case_of(row) == case)
+        and all(row.get(key) == value for key, value in fields.items())
     ]
 
 
@@ -121,7 +122,9 @@ def rates(points: Iterable[Record], key: str) -> dict[int, Rate]:
         groups.setdefault(point[key], []).append(point)
     out = {}
     for value in sorted(groups):
-        scores = tuple(p["best_f1"] for p in groups[value] if p["status"] == "ok" and p["best_f1"] is not None)
+        scores = tuple(
+            p["best_f1"] for p in groups[value] if p["status"] == "ok" and p["best_f1"] is not None
+        )
         if scores:
             successes = sum(score >= SUCCESS_F1 for score in scores)
             out[value] = Rate(successes, len(scores), len(groups[value]) - len(scores), scores)
@@ -141,8 +144,8 @@ def seed_range(counts: Iterable[int]) -> str:
 def budget_floor(case: Case, num_heads: int, counting: float | None) -> float:
     """Least D_K that the theorems leave open at ``num_heads`` heads; inf where they exclude every budget.
 
-    The largest of the counting bound (as recorded; it needs a precision), Warren's bound, and ``h`` itself or, where heads
-    of one dimension hold too few edges, ``2 h``: budgets are multiples of the number of heads.
+    The largest of the counting bound (as recorded; it needs a precision), Warren's bound, and ``h`` itself
+    or, where heads of one dimension hold too few edges, ``2 h``: budgets are multiples of ``h``.
     """
     one_dimensional = case.graph in MATCHINGS and bounds.one_dimensional_cap(num_heads) < case.num_edges
     floor = max(counting or 0.0, num_heads * (2.0 if one_dimensional else 1.0))
@@ -185,6 +188,6 @@ def check_predictions(transitions: Iterable[Record]) -> None:
             then = math.nan if record[name] is None else float(record[name])
             if not np.isclose(now, then, rtol=1e-6, atol=0, equal_nan=True):
                 raise ValueError(
-                    f"records: expected {name} = {now:.6g} at num_heads = {heads[0]} for {case.description}, got "
-                    f"{then:.6g}; the prediction has changed since the run, run it again"
+                    f"records: expected {name} = {now:.6g} at num_heads = {heads[0]} for "
+                    f"{case.description}, got {then:.6g}; the prediction has changed since: run it again"
                 )

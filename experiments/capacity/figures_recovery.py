@@ -1,10 +1,12 @@
 """Recovery against the budget at fixed numbers of heads, and against the number of heads at fixed budgets."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -25,31 +27,7 @@ from experiments.capacity.figures_records import (
     sweep_cases,
     trainers_of,
 )
-
-
-def one_dimensional_f1_cap(num_heads: int, num_edges: int) -> float:
-    """Largest F1 that ``num_heads`` heads with ``d_k = 1`` reach on a matching, at any threshold. *Theorem* (ours).
-
-    It extends `theory.bounds.one_dimensional_cap` to channels that make mistakes. Give each edge that is found to a
-    head that scores it above tau, and to one of two classes within the head: for tau >= 0 by the sign that its two factors
-    share; for tau < 0 one class for edges with both factors negative, the other for all the rest. For two edges (u, v), (s, t) of
-    one class at least one of the non-edges (u, t), (s, v) scores above tau too: for tau >= 0, and for opposite signs at
-    tau < 0, because ``(a_u b_v)(a_s b_t) = (a_u b_t)(a_s b_v)``, else because a product of two factors of one
-    sign is not below 0. In a matching different pairs of edges have different such non-edges. So T edges found
-    come with at least ``sum_c T_c (T_c - 1) / 2`` false ones, over ``2 h`` classes: least when dealt out evenly. The cap is
-    the largest F1, ``2 T / (T + false + num_edges)``, over T.
-
-    Args:
-        num_heads: h.
-        num_edges: edges of the matching.
-
-    Returns:
-        F1, 1 where ``2 h >= num_edges``.
-    """
-    found = np.arange(1, num_edges + 1)
-    each, rest = np.divmod(found, 2 * num_heads)
-    false = 2 * num_heads * (each * (each - 1) // 2) + rest * each
-    return float(np.max(2 * found / (found + false + num_edges)))
+from theory.bounds import one_dimensional_f1_cap
 
 
 def _draw_rates(axes: Axes, values: Mapping[int, Rate], look: style.Look, shift: float) -> None:
@@ -74,7 +52,13 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     points = records(data, "points")
     panels: list[list[tuple[Case, int]]] = []
     for case in sweep_cases(transitions):
-        heads = sorted({r["num_heads"] for r in select(transitions, case) if select(points, case, num_heads=r["num_heads"])})
+        heads = sorted(
+            {
+                r["num_heads"]
+                for r in select(transitions, case)
+                if select(points, case, num_heads=r["num_heads"])
+            }
+        )
         if heads:
             panels.append([(case, h) for h in heads])
     if not panels:
@@ -92,8 +76,8 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     trainers: list[str] = []
     for index, (row, row_axes) in enumerate(zip(rows, axes, strict=True)):
         case = row[0][0]
-        shown = {h for panel in panels for owner, h in panel if owner == case}
-        budgets = [p["total_key_dim"] for p in select(points, case) if p["num_heads"] in shown]
+        swept = {h for panel in panels for owner, h in panel if owner == case}
+        budgets = [p["total_key_dim"] for p in select(points, case) if p["num_heads"] in swept]
         limits = min(budgets) / 1.2, max(budgets) * 1.2
         for panel in row_axes[len(row) :]:
             panel.set_axis_off()
@@ -102,7 +86,7 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             _limits_and_lines(panel, case, here, limits, num_ticks)
             here_trainers = trainers_of(here)
             for position, trainer in enumerate(here_trainers):
-                shift = 2 ** (0.06 * (position - (len(here_trainers) - 1) / 2))
+                shift = (limits[1] / limits[0]) ** (0.012 * (position - (len(here_trainers) - 1) / 2))
                 values = rates(select(points, case, num_heads=heads, trainer=trainer), "total_key_dim")
                 if values:
                     _draw_rates(panel, values, style.TRAINERS[trainer], shift)
@@ -112,20 +96,24 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             if index == len(rows) - 1 or column >= len(rows[index + 1]):
                 panel.set_xlabel("total key dimension $D_K$" if num_columns <= 4 else "$D_K$")
         row_axes[0].set_ylabel("graphs recovered" if alone else f"{case.title}\ngraphs recovered")
-    handles = [style.handle(style.TRAINERS[name]) for name in trainers]
-    handles.append(style.line_handle("prediction: fixed partition", style.PARTITION))
-    handles.append(style.line_handle("law: parameter count", style.PARAMETER_COUNT))
+    handles: list[Artist] = [style.handle(style.TRAINERS[name]) for name in trainers]
+    shown = [r for row in panels for case, h in row for r in select(transitions, case, num_heads=h)]
+    if any(r.get("partition_total_key_dim") is not None for r in shown):
+        handles.append(style.line_handle("prediction: fixed partition", style.PARTITION))
+    if any(r.get("parameter_count_total_key_dim") is not None for r in shown):
+        handles.append(style.line_handle("law: parameter count", style.PARAMETER_COUNT))
     handles.append(style.area_handle("impossible (theorems)", style.IMPOSSIBLE))
     style.legend_below(figure, handles, 3 if width == style.DOUBLE_WIDTH else 2)
     names = "; ".join(row[0][0].description for row in panels)
     caption = (
-        f"Recovery against the budget, one panel for each number of heads: {names}. *Measured*: share of seeds whose "
-        f"channel reaches a best-threshold F1 of {SUCCESS_F1:g}, with Wilson's 95% intervals, {_seeds(drawn)} a point; "
-        "filled markers are the trainer that lets heads choose their edges, open ones joint gradient descent. "
-        "*Prediction* (dashed): the budget a fixed even partition of the edges needs, by width, an upper estimate for "
-        "heads that choose. *Empirical law* (dotted): joint training's parameter count. Either is missing where it is "
-        "infinite. *Theorems* (hatched): budgets too small for some graph of the family (counting, Warren), or, at one "
-        f"dimension a head, for any.{_failures(drawn)}"
+        f"Recovery against the budget, one panel for each number of heads: {names}. *Measured*: share of "
+        f"seeds whose channel reaches a best-threshold F1 of {SUCCESS_F1:g}, with Wilson's 95% intervals, "
+        f"{_seeds(drawn)} a point; filled markers are the trainer that lets heads choose their edges, open "
+        "ones joint gradient descent. *Prediction* (dashed): the budget a fixed even partition of the edges "
+        "needs, by width, an upper estimate for heads that choose. *Empirical law* (dotted): joint "
+        "training's parameter count. Either is missing where it is infinite. *Theorems* (hatched): budgets "
+        "too small for some graph of the family (counting, Warren), or, at one dimension a head, for "
+        f"any.{_failures(drawn)}"
     )
     return figure, caption
 
@@ -183,7 +171,7 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         divisors = [h for h in range(1, budget + 1) if budget % h == 0]
         _window_and_cap(top, bottom, case, divisors, sweeps[case, budget])
         for position, (name, values) in enumerate(groups.items()):
-            shift = 2 ** (0.07 * (position - (len(groups) - 1) / 2))
+            shift = (1.8 * budget) ** (0.012 * (position - (len(groups) - 1) / 2))
             _draw_rates(top, values, style.TRAINERS[name], shift)
             _draw_scores(bottom, values, style.TRAINERS[name], shift)
             trainers += [name] if name not in trainers else []
@@ -198,20 +186,22 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         else:
             top.tick_params(labelleft=False)
             bottom.tick_params(labelleft=False)
-    handles = [style.handle(style.TRAINERS[name]) for name in trainers]
-    handles.append(style.area_handle("predicted window (fixed partition)", style.WINDOW))
+    handles: list[Artist] = [style.handle(style.TRAINERS[name]) for name in trainers]
+    if any(rows[0].get("predicted_min_heads") is not None for rows in sweeps.values()):
+        handles.append(style.area_handle("predicted window (fixed partition)", style.WINDOW))
     if any(case.graph in MATCHINGS for case, _ in keys):
         handles.append(style.area_handle("impossible: $d_k$ = 1 holds 2 edges a head", style.IMPOSSIBLE))
     style.legend_below(figure, handles, 1 if len(keys) == 1 else 2)
     names = "; ".join(dict.fromkeys(case.description for case, _ in keys))
     caption = (
-        f"How many heads at a fixed budget: {names}. Every way to split $D_K$ evenly. *Measured*: above, the share of seeds "
-        f"whose channel reaches a best-threshold F1 of {SUCCESS_F1:g}, with Wilson's 95% intervals; below, the mean of "
-        f"that F1 with the range from the worst to the best seed; {_seeds(drawn)} a point. *Prediction* (blue): the "
-        "divisors between the smallest and the largest at which heads with edges dealt out beforehand recover the "
-        "graph; heads that choose their edges can do better. *Theorem* (hatched): a head with $d_k = 1$ holds at "
-        "most two edges of a permutation without a false one, so that F1 above the hatched area's lower edge is "
-        f"impossible there.{_failures(drawn)}"
+        f"How many heads at a fixed budget: {names}. Every way to split $D_K$ evenly. *Measured*: above, "
+        f"the share of seeds whose channel reaches a best-threshold F1 of {SUCCESS_F1:g}, with Wilson's 95% "
+        "intervals; below, the mean of that F1 with the range from the worst to the best seed; "
+        f"{_seeds(drawn)} a point. *Prediction* (blue): the divisors between the smallest and the largest "
+        "at which heads with edges dealt out beforehand recover the graph; heads that choose their edges "
+        "can do better. *Theorem* (hatched): a head with $d_k = 1$ holds at most two edges of a permutation "
+        "without a false one, so that F1 above the hatched area's lower edge is impossible "
+        f"there.{_failures(drawn)}"
     )
     return figure, caption
 
@@ -226,7 +216,7 @@ def _draw_scores(axes: Axes, values: Mapping[int, Rate], look: style.Look, shift
 
 def _window_and_cap(top: Axes, bottom: Axes, case: Case, divisors: list[int], sweep: list[Record]) -> None:
     budget = divisors[-1]
-    edges = [math.sqrt(a * b) for a, b in zip(divisors, divisors[1:], strict=False)]
+    edges = [math.sqrt(a * b) for a, b in itertools.pairwise(divisors)]
     edges = [divisors[0] / 1.35, *edges, divisors[-1] * 1.35]
     for axes in (top, bottom):
         axes.set_xscale("log", base=2)
@@ -252,7 +242,9 @@ def _window_and_cap(top: Axes, bottom: Axes, case: Case, divisors: list[int], sw
         bottom.fill_between(edges[-2:], cap, 2, **style.IMPOSSIBLE)
         middle = math.sqrt(edges[-2] * edges[-1])
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-        bottom.text(middle, (1.05 + cap) / 2, f"F1 ≤ {cap:.2f}", fontsize=6.5, ha="center", va="center", bbox=box)
+        bottom.text(
+            middle, (1.05 + cap) / 2, f"F1 ≤ {cap:.2f}", fontsize=6.5, ha="center", va="center", bbox=box
+        )
 
 
 def _head_ticks(axes: Axes, divisors: list[int], width: float) -> None:

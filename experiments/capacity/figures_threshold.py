@@ -6,7 +6,9 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from experiments import style
@@ -49,7 +51,7 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         heads, limits = _limits(here)
         _lines(panel, cases[index], here, heads, limits)
         best, joint = best_of(here), select(here, trainer="joint")
-        shift = 1.05 if best and joint else 1.0
+        shift = (1.4 * heads[-1]) ** 0.016 if best and joint else 1.0
         missed[True] |= _measured(panel, best, style.TRAINERS["best"], 1 / shift)
         missed[False] |= _measured(panel, joint, style.TRAINERS["joint"], shift)
         exact = {r["num_heads"]: r["smallest_exact"] for r in here if r.get("smallest_exact") is not None}
@@ -57,7 +59,9 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             if record.get("smallest_exact") is not None:
                 h = record["num_heads"]
                 exact[h] = min(exact[h], record["smallest_exact"])
-        panel.plot(list(exact), list(exact.values()), _EXACT.marker, color=_EXACT.color, markersize=6.5, zorder=4)
+        panel.plot(
+            list(exact), list(exact.values()), _EXACT.marker, color=_EXACT.color, markersize=6.5, zorder=4
+        )
         if not alone:
             panel.set_title(cases[index].title)
         if index % num_columns == 0:
@@ -66,28 +70,48 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             panel.set_xlabel("number of heads $h$")
     handles = [style.handle(style.TRAINERS[name]) for name in ("best", "joint")]
     handles = [
-        *(h for h, name in zip(handles, ("best", "joint"), strict=True) if _present(transitions, cases, name)),
+        *(
+            h
+            for h, name in zip(handles, ("best", "joint"), strict=True)
+            if _present(transitions, cases, name)
+        ),
         style.handle(_EXACT, linestyle="none", markersize=6.5),
-        style.line_handle("prediction: fixed partition", style.PARTITION),
-        style.line_handle("law: parameter count", style.PARAMETER_COUNT),
+        *_prediction_handles(cases, transitions),
         style.area_handle("impossible (theorems)", style.IMPOSSIBLE),
     ]
     if any(missed.values()):
         arrow = style.Look("not reached up to $d_k = d$", style.GREY, r"$\uparrow$")
         handles.append(style.handle(arrow, linestyle="none", markersize=7))
     style.legend_below(figure, handles, 2 if alone else 3)
-    seeds = seed_range(r["num_seeds"] for case in cases for r in select(transitions, case) if r.get("num_seeds"))
+    seeds = seed_range(
+        r["num_seeds"] for case in cases for r in select(transitions, case) if r.get("num_seeds")
+    )
     caption = (
-        f"The budget a graph needs against the number of heads: {'; '.join(c.description for c in cases)}. *Measured*: the "
-        f"$D_K$ at which half of the seeds reach a best-threshold F1 of {SUCCESS_F1:g}, with 95% intervals ({seeds}), for the "
-        "best trainer and for joint gradient descent alone; arrows where half is not reached up to $d_k = d$, beyond "
-        "which a wider head is no stronger; stars: the smallest $D_K$ at which some seed's channel recovered every "
-        "pair, checked in float64. *Prediction* (dashed): a fixed even partition of the edges, by width, an upper estimate "
-        "for heads that choose their edges. *Empirical law* (dotted): joint training's parameter count. Neither is "
-        "drawn where it is infinite. *Theorems* (hatched): no channel recovers every graph of the family there "
-        "(counting, Warren) or, at $d_k = 1$, any (two edges a head)."
+        f"The budget a graph needs against the number of heads: {'; '.join(c.description for c in cases)}. "
+        f"*Measured*: the $D_K$ at which half of the seeds reach a best-threshold F1 of {SUCCESS_F1:g}, "
+        f"with 95% intervals ({seeds}), for the best trainer and for joint gradient descent alone; arrows "
+        "where half is not reached up to $d_k = d$, beyond which a wider head is no stronger; stars: the "
+        "smallest $D_K$ at which some seed's channel recovered every pair, checked in float64. *Prediction* "
+        "(dashed): a fixed even partition of the edges, by width, an upper estimate for heads that choose "
+        "their edges. *Empirical law* (dotted): joint training's parameter count. Neither is drawn where it "
+        "is infinite. *Theorems* (hatched): no channel recovers every graph of the family there (counting, "
+        "Warren) or, at $d_k = 1$, any (two edges a head)."
     )
     return figure, caption
+
+
+def _prediction_handles(cases: list[Case], transitions: list[Record]) -> list[Artist]:
+    """Legend entries of the lines that are finite somewhere."""
+    lines = (
+        ("prediction: fixed partition", partition_line, style.PARTITION),
+        ("law: parameter count", parameter_count_line, style.PARAMETER_COUNT),
+    )
+    ranges = [(case, _limits(select(transitions, case))[0]) for case in cases]
+    return [
+        style.line_handle(label, look)
+        for label, line, look in lines
+        if any(np.isfinite(line(case, heads)).sum() > 1 for case, heads in ranges)
+    ]
 
 
 def _present(transitions: list[Record], cases: list[Case], name: str) -> bool:
@@ -107,7 +131,9 @@ def _limits(here: list[Record]) -> tuple[np.ndarray, tuple[float, float]]:
     return heads, (min(marks) / 2, max(marks) * 1.45)
 
 
-def _lines(axes: Axes, case: Case, here: list[Record], heads: np.ndarray, limits: tuple[float, float]) -> None:
+def _lines(
+    axes: Axes, case: Case, here: list[Record], heads: np.ndarray, limits: tuple[float, float]
+) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.set_xlim(2**-0.25, heads[-1] * 2**0.25)
@@ -119,7 +145,9 @@ def _lines(axes: Axes, case: Case, here: list[Record], heads: np.ndarray, limits
     floor = np.array([budget_floor(case, int(h), counting) for h in heads])
     floor = np.minimum(floor, 4 * limits[1])  # no budget at all: hatched to the top
     ends = np.concatenate([[0.5], heads, [2.0 * heads[-1]]])
-    axes.fill_between(ends, limits[0] / 4, np.concatenate([floor[:1], floor, floor[-1:] * 2]), **style.IMPOSSIBLE)
+    axes.fill_between(
+        ends, limits[0] / 4, np.concatenate([floor[:1], floor, floor[-1:] * 2]), **style.IMPOSSIBLE
+    )
     axes.plot(heads, partition_line(case, heads), zorder=2, **style.PARTITION)
     axes.plot(heads, parameter_count_line(case, heads), zorder=2, **style.PARAMETER_COUNT)
 
@@ -145,7 +173,13 @@ def _measured(axes: Axes, rows: list[Record], look: style.Look, shift: float) ->
             "",
             xy=(x, y * 1.35),
             xytext=(x, y),
-            arrowprops={"arrowstyle": "->", "color": look.color, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0},
+            arrowprops={
+                "arrowstyle": "->",
+                "color": look.color,
+                "linewidth": 1.0,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            },
         )
         face = look.color if look.filled else "white"
         axes.plot(x, y, look.marker, color=look.color, markerfacecolor=face, markersize=4, zorder=3)
@@ -174,7 +208,7 @@ def scaling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
                 here = select(transitions, case)
                 rows = best_of(here) if trainer == "best" else select(here, trainer=trainer)
                 ratios = [
-                    (r["num_heads"], *(_ratio(r.get(name), r[prediction]) for name in (value, low, high)))
+                    (r["num_heads"], r[value] / r[prediction], *_ratios(r, low, high, r[prediction]))
                     for r in sorted(rows, key=lambda r: r["num_heads"])
                     if r.get(value) is not None and r.get(prediction) is not None
                 ]
@@ -206,29 +240,43 @@ def scaling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
                     h, ratio, low, high = zip(*series[row, column, case], strict=True)
                     shift = 2 ** (0.05 * (i - (len(shown) - 1) / 2))
                     style.interval_bars(
-                        panel, [x * shift for x in h], ratio, low, high, looks[case], linestyle="-", linewidth=0.8
+                        panel,
+                        [x * shift for x in h],
+                        ratio,
+                        low,
+                        high,
+                        looks[case],
+                        linestyle="-",
+                        linewidth=0.8,
                     )
         axes[position, 0].set_ylabel(_COMPARED[row][2])
-        top = max(high or ratio for key, ratios in series.items() if key[0] == row for _, ratio, _, high in ratios)
+        top = max(
+            high or ratio for key, ratios in series.items() if key[0] == row for _, ratio, _, high in ratios
+        )
         axes[position, 0].set_ylim(0, max(1.25, 1.08 * top))
     handles = [style.handle(look, linewidth=0.8) for look in looks.values()]
     handles.append(style.line_handle("measured = prediction", style.PARTITION))
     handles.append(style.line_handle("measured = empirical law", style.PARAMETER_COUNT))
     style.legend_below(figure, handles, min(len(handles), 4))
-    seeds = seed_range(r["num_seeds"] for case in shown for r in select(transitions, case) if r.get("num_seeds"))
+    seeds = seed_range(
+        r["num_seeds"] for case in shown for r in select(transitions, case) if r.get("num_seeds")
+    )
     caption = (
-        f"Measured over predicted budget at every size: {'; '.join(c.description for c in shown)}; {seeds}. Columns are "
-        f"three criteria for a success: F1 of {SUCCESS_F1:g} at the best threshold (the one used elsewhere), every pair right, F1 of "
-        f"{SUCCESS_F1:g} at the threshold that was trained. *Measured*: 50% points with 95% intervals. Above, the best trainer "
-        "over the fixed-partition *prediction* (an upper estimate, so that below 1 is possible); below, joint gradient "
-        "descent over the *empirical law* of the parameter count. Head counts at which a prediction is infinite or nothing was reached "
-        "are missing."
+        f"Measured over predicted budget at every size: {'; '.join(c.description for c in shown)}; {seeds}. "
+        f"Columns are three criteria for a success: F1 of {SUCCESS_F1:g} at the best threshold (the one "
+        f"used elsewhere), every pair right, F1 of {SUCCESS_F1:g} at the threshold that was trained. "
+        "*Measured*: 50% points with 95% intervals. Above, the best trainer over the fixed-partition "
+        "*prediction* (an upper estimate, so that below 1 is possible); below, joint gradient descent over "
+        "the *empirical law* of the parameter count. Head counts at which a prediction is infinite or "
+        "nothing was reached are missing."
     )
     return figure, caption
 
 
-def _ratio(value: float | None, prediction: float) -> float | None:
-    return None if value is None else value / prediction
+def _ratios(record: Record, low: str, high: str, by: float) -> tuple[float | None, float | None]:
+    ends = record.get(low), record.get(high)
+    first, last = (None if end is None else end / by for end in ends)
+    return first, last
 
 
 def _size_look(index: int, count: int, case: Case) -> style.Look:
@@ -236,7 +284,7 @@ def _size_look(index: int, count: int, case: Case) -> style.Look:
     shade = matplotlib.colormaps["viridis"](0.85 * index / max(1, count - 1))
     return style.Look(
         f"$m$ = {case.num_items}, $d$ = {case.d_model}",
-        matplotlib.colors.to_hex(shade),
+        to_hex(shade),
         style.MARKERS[index % len(style.MARKERS)],
         filled=index % 2 == 0,
     )

@@ -15,6 +15,7 @@ from experiments.capacity.config import Arm, CapacityConfig
 from experiments.capacity.units import RECOVERED_F1
 from experiments.store import Record
 from theory.bounds import (
+    greedy_max_items,
     parameter_count_total_key_dim,
     partition_total_key_dim,
     single_head_max_items,
@@ -69,22 +70,25 @@ class Curve:
         return unit
 
     def predicted(self, trainer: str) -> float:
-        """Where the search for a trainer's D_K* begins: the law of joint training, else the fixed partition."""
-        law = parameter_count_total_key_dim if trainer == "joint" else partition_total_key_dim
-        return law(self.num_items, self.num_edges, self.d_model, self.num_heads)
+        """Where the search for a trainer's D_K* begins; infinite where success is not expected at any budget.
+
+        The law of joint training for ``joint``. For the others the fixed partition; where that fails at every budget
+        but heads that choose their edges are predicted to hold the items, four fifths of the largest budget.
+        """
+        size = (self.num_items, self.num_edges, self.d_model, self.num_heads)
+        if trainer == "joint":
+            return parameter_count_total_key_dim(*size)
+        fixed = partition_total_key_dim(*size)
+        chosen = self.graph == "permutation" and self.num_heads > 1
+        if math.isinf(fixed) and chosen and self.num_items <= greedy_max_items(self.d_model, self.num_heads):
+            return 0.8 * self.num_heads * self.d_model
+        return fixed
 
 
 def curves(config: CapacityConfig) -> list[Curve]:
     """All head counts at all sizes, and the arms that can be run."""
     found = [
-        Curve(
-            num_items,
-            config.num_edges(config.graph, num_items),
-            d_model,
-            heads,
-            config.embedding,
-            config.graph,
-        )
+        _curve(config, num_items, d_model, heads)
         for num_items, d_model in config.sizes()
         for heads in config.num_heads
     ]
@@ -101,6 +105,12 @@ def curves(config: CapacityConfig) -> list[Curve]:
             )
             found.append(Curve(arm.num_items, edges, arm.d_model, arm.num_heads, arm.embedding, arm.graph))
     return found
+
+
+def _curve(config: CapacityConfig, num_items: int, d_model: int, num_heads: int) -> Curve:
+    """A head count at a size of the configuration, with its embedding and graph."""
+    edges = config.num_edges(config.graph, num_items)
+    return Curve(num_items, edges, d_model, num_heads, config.embedding, config.graph)
 
 
 def left_out(config: CapacityConfig) -> list[Record]:
@@ -122,17 +132,7 @@ def _why_left_out(arm: Arm) -> str | None:
 def sweeps(config: CapacityConfig) -> list[tuple[int, Curve]]:
     """Head sweeps: each budget with a curve for every head count that divides it."""
     return [
-        (
-            total,
-            Curve(
-                num_items,
-                config.num_edges(config.graph, num_items),
-                d_model,
-                heads,
-                config.embedding,
-                config.graph,
-            ),
-        )
+        (total, _curve(config, num_items, d_model, heads))
         for num_items, d_model in config.sizes()
         for total in config.total_key_dim
         for heads in range(1, total + 1)
@@ -159,6 +159,10 @@ def ceiling_units(config: CapacityConfig) -> list[Unit]:
     ]
 
 
+class Unfinished(LookupError):
+    """A unit that a store does not have, where none is to be computed."""
+
+
 @dataclass(frozen=True)
 class Task:
     """A part of the experiment that can go on beside the others."""
@@ -168,28 +172,40 @@ class Task:
 
 
 def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
-    """The experiment as parts: searches, points of head sweeps, points of ceilings. Costly ones first."""
+    """The experiment as parts: searches, points of head sweeps, points of ceilings.
+
+    Cheap parts come first, thresholds before head sweeps of their size and ``polish`` last, so that a run which is
+    stopped has finished as much as possible of what the figures need most.
+    """
     parts: list[tuple[float, Task]] = []
+    arms = [curve for curve in curves(config) if (curve.num_items, curve.d_model) not in config.sizes()]
     for curve in curves(config):
         for trainer in config.trainers:
             name = f"{trainer}: threshold of {curve.num_heads} heads, {_place(curve)}"
 
-            def search(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
-                return _search(config, curve, trainer, ask)
+            def locate(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
+                return search(config, curve, trainer, ask)
 
-            parts.append((_cost(curve) * 3, Task(name, search)))
+            weight = (9 if curve in arms else 3) * (8 if trainer == "polish" else 1)
+            parts.append((weight * _work(curve), Task(name, locate)))
     for total, curve in sweeps(config):
-        for trainer in config.trainers:
+        for trainer in sweep_trainers(config):
             name = f"{trainer}: {curve.num_heads} heads at D_K = {total}, {_place(curve)}"
             unit = curve.unit(config, trainer, total // curve.num_heads)
-            parts.append((_cost(curve), Task(name, lambda unit=unit: ask(unit))))
+            parts.append((10 * _work(curve), Task(name, lambda unit=unit: ask(unit))))
     for unit in ceiling_units(config):
         name = f"one head, exactly: {unit['num_items']} items, d = {unit['d_model']}"
-        parts.append((unit["d_model"] ** 4 / 1e3, Task(name, lambda unit=unit: ask(unit))))
-    return [task for _, task in sorted(parts, key=lambda part: -part[0])]
+        parts.append((float(unit["num_items"] ** 2), Task(name, lambda unit=unit: ask(unit))))
+    return [task for _, task in sorted(parts, key=lambda part: part[0])]
 
 
-def _cost(curve: Curve) -> float:
+def sweep_trainers(config: CapacityConfig) -> list[str]:
+    """Trainers of head sweeps: ``polish``, the costliest, locates thresholds only."""
+    return [trainer for trainer in config.trainers if trainer != "polish"]
+
+
+def _work(curve: Curve) -> float:
+    """Work of one batch, up to a factor."""
     return float(curve.num_items**2 * (curve.num_heads + 2))
 
 
@@ -197,7 +213,8 @@ def _place(curve: Curve) -> str:
     return f"{curve.num_items} items, d = {curve.d_model}, {short_name(curve.embedding)}, {short_name(curve.graph)}"
 
 
-def _search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> list[Record]:
+def search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> list[Record]:
+    """Bracket a trainer's threshold for one head count, from its prediction on; the points that it took."""
     points: list[Record] = []
 
     def evaluate(head_dim: int) -> tuple[int, int]:

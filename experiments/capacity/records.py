@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from experiments.capacity.config import CapacityConfig
-from experiments.capacity.plan import CRITERIA, Ask, Curve, Unit, curves, successes, sweeps, tasks
+from experiments.capacity.plan import (
+    CRITERIA,
+    Ask,
+    Curve,
+    Unfinished,
+    Unit,
+    curves,
+    search,
+    successes,
+    sweep_trainers,
+    sweeps,
+    tasks,
+)
+from experiments.capacity.units import RECOVERED_F1
 from experiments.store import Record, canonical
 from theory.bounds import (
     counting_bound,
     head_window,
+    one_dimensional_f1_cap,
     parameter_count_total_key_dim,
     partition_total_key_dim,
     single_head_max_items,
@@ -25,8 +40,11 @@ from theory.transition import Threshold, fit_threshold
 Records = dict[str, list[Record]]
 
 
-def make_records(config: CapacityConfig, ask: Ask) -> Records:
-    """All records of a finished run, from its units, in an order of their own."""
+def make_records(config: CapacityConfig, ask: Ask) -> tuple[Records, list[str]]:
+    """All records of a run, from its units, in an order of their own, and the names of its unfinished parts.
+
+    ``ask`` raises `Unfinished` for a unit that is not there. A threshold whose search is unfinished is "not_run".
+    """
     batches: dict[str, list[Record]] = {}
 
     def collect(unit: Unit) -> list[Record]:
@@ -34,22 +52,42 @@ def make_records(config: CapacityConfig, ask: Ask) -> Records:
         batches[canonical(unit)] = records
         return records
 
+    unfinished = []
     for task in tasks(config, collect):
-        task.run()
+        try:
+            task.run()
+        except Unfinished:
+            unfinished.append(task.name)
     everything = [record for records in batches.values() for record in records]
     ceiling_points = [record for record in everything if "verdict" in record]
     points = [record for record in everything if "trainer" in record]
     points.sort(key=_order("embedding", "graph", "d_model", "num_items", "trainer", "num_heads", "head_dim"))
     ceiling_points.sort(key=_order("d_model", "num_items"))
-    transitions = [row for curve in curves(config) for row in _transitions(config, curve, points)]
-    return {
+
+    def located(curve: Curve, trainer: str) -> bool:
+        try:
+            search(config, curve, trainer, ask)
+        except Unfinished:
+            return False
+        return True
+
+    transitions = []
+    for curve in curves(config):
+        done = [trainer for trainer in config.trainers if located(curve, trainer)]
+        transitions += _transitions(config, curve, points, done)
+    records = {
         "points": [{k: v for k, v in point.items() if k != "channel"} for point in points],
         "transitions": transitions,
-        "ceilings": [_ceiling(d_model, ceiling_points) for d_model in config.ceiling_d_model],
+        "ceilings": [
+            _ceiling(d_model, ceiling_points)
+            for d_model in config.ceiling_d_model
+            if any(point["d_model"] == d_model for point in ceiling_points)
+        ],
         "ceiling_points": ceiling_points,
         "head_sweeps": _head_sweeps(config, points),
         "channels": _smallest_channels(points),
     }
+    return records, unfinished
 
 
 def _order(*names: str) -> Callable[[Record], tuple[Any, ...]]:
@@ -70,22 +108,63 @@ def _of_curve(points: list[Record], curve: Curve, trainer: str) -> list[Record]:
     return [point for point in points if tuple(point[name] for name in names) == wanted]
 
 
-def _fit(points: list[Record], num_heads: int, success: Callable[[Record], bool]) -> Threshold:
-    head_dims = sorted({point["head_dim"] for point in points})
-    groups = [[point for point in points if point["head_dim"] == head_dim] for head_dim in head_dims]
-    return fit_threshold(
-        head_dims, [successes(group, success) for group in groups], [len(group) for group in groups]
-    ).scaled(num_heads)
+def _fit(points: list[Record], curve: Curve, success: Callable[[Record], bool]) -> Threshold:
+    """A trainer's own threshold, in units of the budget."""
+    by_head_dim: dict[int, list[Record]] = {}
+    for point in points:
+        by_head_dim.setdefault(point["head_dim"], []).append(point)
+    counts = {head_dim: successes(group, success) for head_dim, group in by_head_dim.items()}
+    return _located(curve, counts, {head_dim: len(group) for head_dim, group in by_head_dim.items()})
+
+
+def _fit_best(points: list[Record], curve: Curve, success: Callable[[Record], bool]) -> Threshold:
+    """The threshold of the best channel found: a seed succeeds where any trainer did, at this head_dim or below.
+
+    A channel is one of any larger head_dim too (its further columns are zero), though a trainer that is given more
+    columns may do worse.
+    """
+    smallest: dict[int, int] = {}
+    for point in points:
+        if point["status"] == "ok" and success(point):
+            smallest[point["seed"]] = min(point["head_dim"], smallest.get(point["seed"], point["head_dim"]))
+    seeds = {point["seed"] for point in points}
+    head_dims = {point["head_dim"] for point in points}
+    counts = {head_dim: sum(found <= head_dim for found in smallest.values()) for head_dim in head_dims}
+    return _located(curve, counts, dict.fromkeys(head_dims, len(seeds)))
+
+
+def _located(curve: Curve, counts: dict[int, int], trials: dict[int, int]) -> Threshold:
+    """The 50% point in units of the budget, kept above the theorem at d_k = 1.
+
+    The grid of head dims is coarse at its low end: between d_k = 1, where a theorem excludes success, and d_k = 2 a
+    crossing that is interpolated would lie below budgets that are proven necessary.
+    """
+    head_dims = sorted(counts)
+    fit = fit_threshold(head_dims, [counts[k] for k in head_dims], [trials[k] for k in head_dims])
+    fit = fit.scaled(curve.num_heads)
+    floor = _cap_bound(curve)
+    if fit.estimate is None or fit.ci_low is None or fit.estimate >= floor:
+        return fit
+    high = None if fit.ci_high is None else max(fit.ci_high, floor)
+    return replace(fit, estimate=floor, ci_low=floor, ci_high=high)
+
+
+def _cap_bound(curve: Curve) -> float:
+    """Least budget by the theorem at d_k = 1: there a head holds two edges of a matching, so d_k >= 2 is needed."""
+    matching = curve.graph in ("permutation", "words", "words-shuffled")
+    excluded = matching and one_dimensional_f1_cap(curve.num_heads, curve.num_edges) < RECOVERED_F1
+    return float(curve.num_heads * (2 if excluded else 1))
 
 
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _transitions(config: CapacityConfig, curve: Curve, points: list[Record]) -> list[Record]:
+def _transitions(
+    config: CapacityConfig, curve: Curve, points: list[Record], located: list[str]
+) -> list[Record]:
     size = (curve.num_items, curve.num_edges, curve.d_model, curve.num_heads)
     family = log2_family_size(curve.graph, curve.num_items, curve.num_edges)
-    matching = curve.graph == "permutation" and 2 * curve.num_heads < curve.num_items
     shared = {
         "num_items": curve.num_items,
         "num_edges": curve.num_edges,
@@ -102,37 +181,26 @@ def _transitions(config: CapacityConfig, curve: Curve, points: list[Record]) -> 
         "warren_bound": None
         if family is None
         else _finite(warren_bound(family, curve.num_items, curve.d_model, curve.num_heads)),
-        # At d_k = 1 a head holds two edges of a permutation at most: with fewer heads than half the edges, d_k >= 2.
-        "cap_bound": float(curve.num_heads * (2 if matching else 1)),
+        "cap_bound": _cap_bound(curve),
         "num_seeds": config.seeds,
     }
     rows = []
-    for trainer in config.trainers:
-        own = _of_curve(points, curve, trainer)
+    everything: list[Record] = []
+    for trainer in [*config.trainers, "best"]:
+        own = _of_curve(points, curve, trainer) if trainer in located else []
+        everything += own
+        fit_points = _fit_best if trainer == "best" else _fit
+        used = everything if trainer == "best" else own
         row: Record = shared | {"trainer": trainer}
         for prefix, success in CRITERIA.items():
-            fit = _fit(own, curve.num_heads, success)
+            fit = fit_points(used, curve, success)
             row[f"{prefix}ci_low"], row[f"{prefix}ci_high"] = fit.ci_low, fit.ci_high
             row[f"{prefix}status"] = fit.status
             row[f"{prefix or 'measured_'}total_key_dim"] = fit.estimate
-        exact = [point["total_key_dim"] for point in own if point["exact_recovery"]]
+        exact = [point["total_key_dim"] for point in used if point["exact_recovery"]]
         row["smallest_exact"] = min(exact, default=None)
         rows.append(row)
-    return [*rows, _best(rows)]
-
-
-def _best(rows: list[Record]) -> Record:
-    """The lowest threshold over trainers, for each criterion; the smallest exact channel of any."""
-    best: Record = rows[0] | {"trainer": "best"}
-    for prefix in CRITERIA:
-        name = f"{prefix or 'measured_'}total_key_dim"
-        lowest = min(rows, key=lambda row: math.inf if row[name] is None else row[name])
-        for field in (name, f"{prefix}ci_low", f"{prefix}ci_high", f"{prefix}status"):
-            best[field] = lowest[field]
-    best["smallest_exact"] = min(
-        (row["smallest_exact"] for row in rows if row["smallest_exact"] is not None), default=None
-    )
-    return best
+    return rows
 
 
 def _ceiling(d_model: int, points: list[Record]) -> Record:
@@ -167,11 +235,11 @@ def _head_sweeps(config: CapacityConfig, points: list[Record]) -> list[Record]:
     for (num_items, num_edges, d_model, total), members in budgets.items():
         fewest, most = head_window(total, num_items, num_edges, d_model)
         recovered: dict[str, list[int]] = {}
-        for trainer in config.trainers:
+        for trainer in sweep_trainers(config):
             recovered[trainer] = []
             for curve in members:
                 own = [p for p in _of_curve(points, curve, trainer) if p["total_key_dim"] == total]
-                if 2 * successes(own, CRITERIA[""]) >= len(own):
+                if own and 2 * successes(own, CRITERIA[""]) >= len(own):
                     recovered[trainer].append(curve.num_heads)
         recovered["best"] = sorted(set().union(*recovered.values()))
         for trainer, heads in recovered.items():
@@ -207,10 +275,10 @@ def _smallest_channels(points: list[Record]) -> list[Record]:
 
 
 def units_of(config: CapacityConfig, records: Records) -> list[tuple[Unit, list[Record]]]:
-    """The units of a finished run, each with its records.
+    """The units of a run, each with its records; without what is unfinished.
 
     Raises:
-        ValueError: if the records lack a unit that the configuration asks for.
+        ValueError: if a unit's records are not all there.
     """
     found: dict[str, tuple[Unit, list[Record]]] = {}
 
@@ -232,11 +300,14 @@ def units_of(config: CapacityConfig, records: Records) -> list[tuple[Unit, list[
             del wanted["num_edges"]
         rows = records["ceiling_points" if unit["kind"] == "ceiling" else "points"]
         own = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+        if not own:
+            raise Unfinished(canonical(unit))
         if len(own) != unit["seeds"]:
             raise ValueError(f"records: expected {unit['seeds']} of {canonical(unit)}, got {len(own)}")
         found[canonical(unit)] = (unit, own)
         return own
 
     for task in tasks(config, look_up):
-        task.run()
+        with contextlib.suppress(Unfinished):
+            task.run()
     return list(found.values())

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from experiments.capacity.figures_ceiling import real_arms
@@ -21,7 +22,7 @@ from experiments.capacity.figures_records import (
 
 @dataclass(frozen=True)
 class Cells:
-    """A table before it has a form: every cell a string, rows as long as `columns`."""
+    """A table before it has a form: strings, rows as long as `columns`, line breaks for the terminal."""
 
     title: str
     columns: tuple[str, ...]
@@ -31,28 +32,37 @@ class Cells:
     def rich(self) -> Table:
         """For the terminal."""
         table = Table(
-            title=self.title, caption=self.note or None, caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+            title=self.title,
+            caption=self.note or None,
+            caption_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            padding=(0, 1, 0, 0),
         )
         for index, column in enumerate(self.columns):
-            # In a narrow terminal cells are broken between words; nothing is ever cut off.
-            cells = [column, *(row[index] for row in self.rows)]
-            longest = max(len(word) for cell in cells for word in cell.split(" "))
+            # A measurement and its interval may take two lines in a narrow terminal, nothing else is broken.
+            measurement = any("[" in row[index] for row in self.rows)
             side = "left" if index == 0 else "right"
-            table.add_column(column, justify=side, overflow="fold", min_width=longest)
+            table.add_column(column, justify=side, no_wrap=not measurement, overflow="fold")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*(escape(cell) for cell in row))
         return table
 
     def markdown(self) -> str:
         """For a README; the title in bold above, the note below, and a newline at the end."""
-        lines = [f"**{self.title}**", "", _line(self.columns), _line([":---", *["---:"] * (len(self.columns) - 1)])]
+        lines = [
+            f"**{self.title}**",
+            "",
+            _line(self.columns),
+            _line([":---", *["---:"] * (len(self.columns) - 1)]),
+        ]
         lines += [_line(row) for row in self.rows]
         lines += ["", self.note] if self.note else []
         return "\n".join(lines) + "\n"
 
 
 def _line(cells: tuple[str, ...] | list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def number(value: float | None, missing: str = "–", decimals: int = 1) -> str:
@@ -76,7 +86,7 @@ def measured(record: Record | None, prefix: str = "") -> str:
     if status == "not_run":
         return "not run"
     if status == "not_reached" or value is None:
-        return f"not reached (up to {record['num_heads'] * record['d_model']})"
+        return "not reached"
     return _with_interval(value, low, high)
 
 
@@ -109,11 +119,11 @@ def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
     columns = (
         "heads",
         "theorems",
-        "fixed partition",
-        "best trainer",
-        "smallest exact",
-        "parameter count",
-        "joint training",
+        "fixed\npartition",
+        "best\ntrainer",
+        "smallest\nexact",
+        "parameter\ncount",
+        "joint\ntraining",
     )
     title = "Total key dimension D_K needed"
     if len(cases) == 1:
@@ -121,10 +131,11 @@ def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
     else:
         columns = ("m, d", *columns)
     note = (
-        "Theorems (lower bounds): counting/Warren/d_k = 1. Fixed partition: prediction. Best trainer, joint training: "
-        "measured, half of the seeds recovered (best-threshold F1 ≥ 0.99), with 95% interval. Smallest exact: a channel found "
-        "that has every pair right. Parameter count: empirical law of joint training. ∞: this prediction or law fails at every "
-        "budget, which is no theorem."
+        "Theorems (lower bounds): counting/Warren/d_k = 1. Fixed partition: prediction. Best trainer, joint "
+        "training: measured, half of the seeds recovered (best-threshold F1 ≥ 0.99), with 95% interval. "
+        "Smallest exact: a channel found that has every pair right. Parameter count: empirical law of joint "
+        "training. ∞: this prediction or law fails at every budget, which is no theorem. Not reached: at no "
+        "budget up to d_k = d."
     )
     return Cells(title, columns, tuple(rows), note)
 
@@ -171,26 +182,30 @@ def real_cells(data: Mapping[str, Any]) -> Cells | None:
         case = case_of(arm[0])
         best, joint = only(select(arm, trainer="best")), only(select(arm, trainer="joint"))
         partition, law = arm[0].get("partition_total_key_dim"), arm[0].get("parameter_count_total_key_dim")
-        row = [f"{case.graph} on {case.embedding}", f"{case.num_items}, {case.num_edges}"]
+        row = [f"{case.graph} on\n{case.embedding}", str(case.num_items)]
         for record, prediction in ((best, partition), (joint, law)):
             value = record["measured_total_key_dim"] if record else None
-            compared = "–" if value is None or not prediction else f"{ratio(value, prediction)} of {number(prediction)}"
+            compared = (
+                "–"
+                if value is None or not prediction
+                else f"{ratio(value, prediction)} ({number(prediction)})"
+            )
             row += [measured(record), compared]
         rows.append(tuple(row))
     if not rows:
         return None
-    columns = ("graph on embeddings", "items, edges", "best trainer", "of fixed partition", "joint training")
-    columns = (*columns, "of parameter count")
+    columns = ("graph on\nembeddings", "m", "best\ntrainer", "over fixed\npartition", "joint\ntraining")
+    columns = (*columns, "over\nparameter\ncount")
     note = (
-        "Measured budget, and its ratio to what is predicted (fixed partition) or usual for joint training (parameter "
-        "count) for a random graph of the same size."
+        "Measured budget with 95% interval, and its ratio to what is predicted (fixed partition) or usual "
+        "for joint training (parameter count) for a random graph of the same size, given in brackets."
     )
     title = f"D_K needed by {arms[0][0]['num_heads']} heads on real embeddings and relations"
     return Cells(title, columns, tuple(rows), note)
 
 
 def rich_table(data: Mapping[str, Any]) -> Table:
-    """The thresholds: theorems, predictions and measurements for each number of heads; empty where none was measured."""
+    """Theorems, predictions and measured thresholds for each number of heads; empty where there are none."""
     cells = threshold_cells(data) or Cells("No thresholds were measured", (), ())
     return cells.rich()
 
@@ -212,4 +227,6 @@ def markdown_tables(data: Mapping[str, Any]) -> str:
 
 
 def _all(data: Mapping[str, Any]) -> list[Cells]:
-    return [cells for make in (threshold_cells, ceiling_cells, real_cells) if (cells := make(data)) is not None]
+    return [
+        cells for make in (threshold_cells, ceiling_cells, real_cells) if (cells := make(data)) is not None
+    ]

@@ -1,6 +1,7 @@
-"""Made-up records of a `capacity` run, in the shape of real ones: smooth laws, binomial noise. Never results."""
+"""Made-up records in the shape of a `capacity` run's: smooth laws and noise, never results."""
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,10 @@ from theory import bounds
 
 SWEPT = (1, 2, 3, 4, 6, 8, 16)
 
+partition = lru_cache(bounds.partition_total_key_dim)
+parameter_count = lru_cache(bounds.parameter_count_total_key_dim)
+warren = lru_cache(bounds.warren_bound)
+
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
@@ -16,22 +21,28 @@ def _finite(value: float) -> float | None:
 
 def _center(trainer: str, m: int, edges: int, d: int, heads: int, ease: float) -> float:
     """Budget at which half of the seeds succeed in these made-up records."""
-    partition = bounds.partition_total_key_dim(m, edges, d, heads)
+    even = partition(m, edges, d, heads)
     if trainer == "joint":
-        law = bounds.parameter_count_total_key_dim(m, edges, d, heads)
+        law = parameter_count(m, edges, d, heads)
         return ease * law * (1.02 if heads < 9 else 1.6)
-    if math.isfinite(partition):
-        return ease * max(0.93 * partition, 2.05 * heads if 2 * heads < edges else heads)
+    if math.isfinite(even):
+        return ease * max(0.93 * even, 2.05 * heads if 2 * heads < edges else heads)
     return ease * (28.0 if heads == 2 else math.inf) * d / 16
 
 
-def _points(rng, m, edges, d, heads, dims, trainer, embedding, graph, seeds, ease=1.0) -> list[dict[str, Any]]:
+def _points(
+    rng, m, edges, d, heads, dims, trainer, embedding, graph, seeds, ease=1.0
+) -> list[dict[str, Any]]:
     out = []
     for dim in dims:
         center = _center(trainer, m, edges, d, heads, ease)
         for seed in range(seeds):
             budget = heads * dim
-            miss = 0.0 if budget > center * rng.normal(1, 0.04) else min(0.9, 1.2 * (1 - budget / min(center, 6 * d)) + 0.02)
+            miss = (
+                0.0
+                if budget > center * rng.normal(1, 0.04)
+                else min(0.9, 1.2 * (1 - budget / min(center, 6 * d)) + 0.02)
+            )
             f1 = max(0.0, 1 - abs(miss))
             if dim == 1 and 2 * heads < edges:
                 f1 = 4 * heads / (2 * heads + edges) * (0.9 if trainer == "joint" else 1.0)
@@ -68,7 +79,11 @@ def _points(rng, m, edges, d, heads, dims, trainer, embedding, graph, seeds, eas
 def _threshold(prefix: str, value: float, heads: int, reached: bool) -> dict[str, Any]:
     keys = ("measured_total_key_dim", "ci_low", "ci_high", "status")
     names = keys if not prefix else tuple(f"{prefix}_{key.removeprefix('measured_')}" for key in keys)
-    values = (value, value - 0.6 * heads, value + 0.5 * heads, "reached") if reached else (None, None, None, "not_reached")
+    values = (
+        (value, value - 0.6 * heads, value + 0.5 * heads, "reached")
+        if reached
+        else (None, None, None, "not_reached")
+    )
     return dict(zip(names, values, strict=True))
 
 
@@ -89,11 +104,11 @@ def _transition(m, edges, d, heads, trainer, embedding, graph, seeds, ease=1.0) 
         **_threshold("exact", 1.07 * center, heads, reached),
         **_threshold("trained", 1.03 * center, heads, reached),
         "smallest_exact": exact,
-        "partition_total_key_dim": _finite(bounds.partition_total_key_dim(m, edges, d, heads)),
-        "parameter_count_total_key_dim": _finite(bounds.parameter_count_total_key_dim(m, edges, d, heads)),
+        "partition_total_key_dim": _finite(partition(m, edges, d, heads)),
+        "parameter_count_total_key_dim": _finite(parameter_count(m, edges, d, heads)),
         "counting_bound": None if bits is None else bounds.counting_bound(bits, d, 16),
         "bits_per_parameter": 16,
-        "warren_bound": None if bits is None else _finite(bounds.warren_bound(bits, m, d, heads)),
+        "warren_bound": None if bits is None else _finite(warren(bits, m, d, heads)),
         "cap_bound": 2 * heads if 2 * heads < edges else heads,
         "num_seeds": seeds,
     }
@@ -117,7 +132,9 @@ def make_data(
         for h in counts:
             for trainer in trainers:
                 center = min(_center(trainer, m, edges, d, h, ease) / h, d)
-                dims = sorted({k for k in range(math.floor(center) - 2, math.ceil(center) + 3) if 1 <= k <= d} | {d})
+                dims = sorted(
+                    {k for k in range(math.floor(center) - 2, math.ceil(center) + 3) if 1 <= k <= d} | {d}
+                )
                 points.extend(_points(rng, m, edges, d, h, dims, trainer, embedding, graph, seeds, ease))
                 transitions.append(_transition(m, edges, d, h, trainer, embedding, graph, seeds, ease))
             transitions.append(_transition(m, edges, d, h, "best", embedding, graph, seeds, ease))
@@ -129,7 +146,10 @@ def make_data(
             low, high = bounds.head_window(budget, m, m, d)
             for trainer in trainers:
                 for h in divisors:
-                    points.extend(_points(rng, m, m, d, h, [budget // h], trainer, "gaussian", "permutation", seeds))
+                    points.extend(
+                        _points(rng, m, m, d, h, [budget // h], trainer, "gaussian", "permutation", seeds)
+                    )
+            for trainer in (*trainers, "best"):
                 sweeps.append(
                     {
                         "num_items": m,

@@ -13,6 +13,7 @@ GOOD = {
     "warren_bound": {"log2_num_graphs": 500.0, "num_items": 97, "d_model": 16, "num_heads": 3},
     "cover_max_items": {"d_model": 5, "num_heads": 2},
     "one_dimensional_cap": {"num_heads": 3},
+    "one_dimensional_f1_cap": {"num_heads": 3, "num_edges": 29},
     "gardner_capacity": {"positive_fraction": 0.3},
     "gardner_threshold": {"positive_fraction": 0.3},
     "width_requirement": {"num_positive": 3.5, "num_negative": 90},
@@ -27,6 +28,7 @@ GOOD = {
     "greedy_max_items": {"d_model": 7, "num_heads": 2},
     "head_window": {"total_key_dim": 12, "num_items": 23, "num_edges": 29, "d_model": 7},
 }
+SCALAR_ONLY = ("head_window", "one_dimensional_f1_cap")
 INTEGERS = {"d_model", "num_items", "num_edges", "num_heads", "total_key_dim"}
 BAD = [
     (name, argument, value)
@@ -49,7 +51,7 @@ def test_bad_number_is_refused_by_name(name, argument, value):
         getattr(bounds, name)(**GOOD[name] | {argument: value})
 
 
-@pytest.mark.parametrize("name", [name for name in GOOD if name != "head_window"])
+@pytest.mark.parametrize("name", [name for name in GOOD if name not in SCALAR_ONLY])
 def test_one_bad_element_of_an_array_is_refused(name):
     argument, good = next(iter(GOOD[name].items()))
     with pytest.raises(ValueError, match=f"^{argument}: expected .*, got nan$"):
@@ -95,7 +97,7 @@ def test_message(name, change, message):
         getattr(bounds, name)(**GOOD[name] | change)
 
 
-@pytest.mark.parametrize("name", [name for name in GOOD if name != "head_window"])
+@pytest.mark.parametrize("name", [name for name in GOOD if name not in SCALAR_ONLY])
 def test_scalars_give_numbers_and_arrays_give_arrays(name):
     function, arguments = getattr(bounds, name), GOOD[name]
     kind = int if name in ("cover_max_items", "one_dimensional_cap") else float

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from theory.bounds import counting_bound, cover_max_items, one_dimensional_cap, warren_bound
+from theory.bounds import (
+    counting_bound,
+    cover_max_items,
+    one_dimensional_cap,
+    one_dimensional_f1_cap,
+    warren_bound,
+)
 from theory.bounds.theorems import log2_derangements, log2_dichotomies, log2_sign_patterns
 
 
@@ -189,3 +195,46 @@ def test_one_dimension_never_holds_three_edges():
 def test_one_dimensional_cap_counts_heads():
     assert one_dimensional_cap(48) == 96
     assert one_dimensional_cap(np.array([1, 5])).tolist() == [2, 10]
+
+
+@pytest.mark.parametrize(
+    ("num_edges", "num_heads"), [(2, 1), (3, 1), (4, 1), (5, 1), (4, 2), (5, 2), (96, 24)]
+)
+def test_cap_on_f1_of_one_dimensional_heads(num_edges, num_heads):
+    cap = one_dimensional_f1_cap(num_heads, num_edges)
+    assert (cap == 1) == (one_dimensional_cap(num_heads) >= num_edges)
+    # by hand: every way to deal T found edges to the 2h classes
+    if num_edges <= 5:
+        best = 0.0
+        for counts in itertools.product(range(num_edges + 1), repeat=2 * num_heads):
+            found, false = sum(counts), sum(math.comb(count, 2) for count in counts)
+            if 0 < found <= num_edges:
+                best = max(best, 2 * found / (found + false + num_edges))
+        assert cap == pytest.approx(best, rel=1e-12)
+
+
+def test_no_one_dimensional_channel_beats_the_cap():
+    # Random channels, improved by a random walk, judged at every threshold of either sign.
+    rng = np.random.default_rng(3)
+    reached = []
+    for num_items, num_heads in ((3, 1), (5, 1), (5, 2), (7, 2)):
+        edges = np.roll(np.eye(num_items, dtype=bool), 1, axis=1)
+
+        def best_f1(factors, edges=edges, num_items=num_items):
+            scores = np.einsum("ht,hs->hts", *factors).max(0)
+            above = scores[..., None] > np.unique(scores)[:-1]
+            found = (above & edges[..., None]).sum((0, 1))
+            return np.max(2 * found / (above.sum((0, 1)) + num_items))
+
+        cap, best = one_dimensional_f1_cap(num_heads, num_items), 0.0
+        for _ in range(12):
+            factors = rng.standard_normal((2, num_heads, num_items))
+            score = best_f1(factors)
+            for _ in range(250):
+                step = factors + rng.standard_normal(factors.shape) * rng.choice([0.03, 0.3, 1.0])
+                if (new := best_f1(step)) >= score:
+                    factors, score = step, new
+            best = max(best, score)
+        assert best <= cap + 1e-12
+        reached.append(best / cap)
+    assert max(reached) > 0.99  # the walk is strong enough to meet the cap where it can

@@ -4,7 +4,8 @@
 ``d_k`` score pairs, and a pair is called an edge where the largest score exceeds one threshold ``tau``. The
 budget is ``D_K = h d_k``.
 
-- Theorems (hold always): `counting_bound`, `warren_bound`, `cover_max_items`, `one_dimensional_cap`.
+- Theorems (hold always): `counting_bound`, `warren_bound`, `cover_max_items`, `one_dimensional_cap`,
+  `one_dimensional_f1_cap`.
 - Predictions (no free parameter, heuristic): `gardner_capacity`, `gardner_threshold`, `width_requirement`,
   `matrix_width`, `single_head_max_items`, `convex_success_probability`, `transition_width`, `held_edges`,
   `partition_head_dim`, `partition_total_key_dim`, `greedy_max_items`, `head_window`.
@@ -12,9 +13,9 @@ budget is ``D_K = h d_k``.
   `convex_success_probability` has one measured constant, its width.)
 - Empirical law (of joint gradient descent): `parameter_count_total_key_dim`.
 
-All but `head_window` take numbers or arrays, which broadcast, and compute in float64: scalars give a Python
-float (or int), arrays a NumPy array. Errors are ``ValueError`` with the argument's name, what was expected
-and what came.
+All but `head_window` and `one_dimensional_f1_cap` take numbers or arrays, which broadcast, and compute in
+float64: scalars give a Python float (or int), arrays a NumPy array. Errors are ``ValueError`` with the
+argument's name, what was expected and what came.
 """
 
 from theory.bounds.gardner import (
@@ -31,7 +32,13 @@ from theory.bounds.partition import (
     partition_head_dim,
     partition_total_key_dim,
 )
-from theory.bounds.theorems import counting_bound, cover_max_items, one_dimensional_cap, warren_bound
+from theory.bounds.theorems import (
+    counting_bound,
+    cover_max_items,
+    one_dimensional_cap,
+    one_dimensional_f1_cap,
+    warren_bound,
+)
 from theory.bounds.width import held_edges, matrix_width
 from theory.bounds.window import head_window
 
@@ -46,6 +53,7 @@ __all__ = [
     "held_edges",
     "matrix_width",
     "one_dimensional_cap",
+    "one_dimensional_f1_cap",
     "parameter_count_total_key_dim",
     "partition_head_dim",
     "partition_total_key_dim",

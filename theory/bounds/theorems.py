@@ -208,3 +208,36 @@ def one_dimensional_cap(num_heads: Numbers) -> int | Int[np.ndarray, "..."]:
     """
     h = integer("num_heads", num_heads)
     return 2 * int(h) if h.ndim == 0 else 2 * h.astype(np.int64)
+
+
+def one_dimensional_f1_cap(num_heads: Scalar, num_edges: Scalar) -> float:
+    """Largest F1 of ``num_heads`` heads with ``d_k = 1`` on a matching, at any threshold. *Theorem* (ours).
+
+    It extends `one_dimensional_cap` to channels that make mistakes. Give each edge that is
+    found to a head that scores it above tau and, within the head, to one of two classes: for tau >= 0 by
+    the sign that its two factors share; for tau < 0 those with both factors negative, and all the rest (0
+    counts as positive). For edges (u, v), (s, t) of one class at least one of the non-edges (u, t), (s, v)
+    scores above tau too. For tau >= 0, and for tau < 0 where both have factors of the same two opposite
+    signs, because the products ``(a_u b_v)(a_s b_t)`` and ``(a_u b_t)(a_s b_v)`` are equal; else because one
+    of the two non-edges has factors of one sign, whose product is not below 0.
+
+    In a matching different pairs of edges have different such non-edges. So T edges found come with at least
+    ``sum_c T_c (T_c - 1) / 2`` false ones, over ``2 h`` classes c, which is least when they are dealt out
+    evenly. The cap is the largest ``2 T / (T + false + num_edges)`` over T.
+
+    Args:
+        num_heads: h.
+        num_edges: edges of the matching.
+
+    Returns:
+        F1, 1 where ``2 h >= num_edges``.
+
+    Raises:
+        ValueError: a size that is not a positive integer.
+    """
+    classes = 2 * int(integer("num_heads", num_heads))
+    edges = int(integer("num_edges", num_edges))
+    found = np.arange(1, edges + 1)
+    each, rest = np.divmod(found, classes)
+    false = classes * (each * (each - 1) // 2) + rest * each
+    return float(np.max(2 * found / (found + false + edges)))

@@ -10,6 +10,7 @@ What a trainer finds is a lower bound on what the channel can do, never a limit 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -71,34 +72,18 @@ def train(
         ValueError: for another trainer's name, or as `theory.training.types.check_batch`.
     """
     if trainer == "joint":
-        return train_joint(
-            embeddings,
-            adjacency,
-            num_heads=num_heads,
-            head_dim=head_dim,
-            seeds=seeds,
-            max_head_dim=max_head_dim,
-            options=joint_options,
-        )
-    if trainer == "greedy":
-        return train_greedy(
-            embeddings,
-            adjacency,
-            num_heads=num_heads,
-            head_dim=head_dim,
-            seeds=seeds,
-            max_head_dim=max_head_dim,
-            options=greedy_options,
-        )
-    if trainer == "polish":
-        return train_polish(
-            embeddings,
-            adjacency,
-            num_heads=num_heads,
-            head_dim=head_dim,
-            seeds=seeds,
-            max_head_dim=max_head_dim,
-            options=polish_options,
-            greedy_options=greedy_options,
-        )
-    raise ValueError(f"trainer: expected one of {TRAINERS}, got {trainer!r}")
+        run = partial(train_joint, options=joint_options)
+    elif trainer == "greedy":
+        run = partial(train_greedy, options=greedy_options)
+    elif trainer == "polish":
+        run = partial(train_polish, options=polish_options, greedy_options=greedy_options)
+    else:
+        raise ValueError(f"trainer: expected one of {TRAINERS}, got {trainer!r}")
+    return run(
+        embeddings,
+        adjacency,
+        num_heads=num_heads,
+        head_dim=head_dim,
+        seeds=seeds,
+        max_head_dim=max_head_dim,
+    )

@@ -2,11 +2,13 @@
 
 The loss is binary cross-entropy on ``exp(log_scale) * max_i s_i(u, v) - offset`` over all ``m^2`` pairs, with edges
 weighted by ``sqrt(non-edges / edges)`` unless told otherwise (without any weight the many non-edges hold the scores
-down and the same channels are found in about twice the steps). Adam at a constant learning rate.
+down and more steps are needed). The weight shifts the logit at which an edge is as likely as not from 0 to its own
+logarithm, and that is where the channel's threshold is put. Adam at a constant learning rate.
 
 One compiled program serves every ``head_dim`` up to ``max_head_dim`` (see `theory.training.types`) and all seeds at
-once. Every run watches itself: it freezes when it separates its graph, when its loss has stopped falling, or when it
-is no longer finite, and nothing of it changes afterwards, so a run does not depend on its neighbours in the batch.
+once. Every run watches itself: it freezes when its own threshold answers every pair right, when its loss has stopped
+falling, or when it is no longer finite, and nothing of it changes afterwards, so a run does not depend on its
+neighbours in the batch. Of a run that separated its graph at some look, the latest weights that did are the result.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class JointOptions:
     learning_rate: float = 0.1
     max_steps: int = 6000
     check_every: int = 50
-    patience: int = 5
+    patience: int = 10
     min_fall: float = 0.01
     positive_weight: float | None = None
     init_scale: float = 0.3
@@ -56,6 +58,8 @@ class JointOptions:
 
 class _State(NamedTuple):
     params: Params
+    kept: Params  # the latest that separate the graph; the latest of all while none did
+    found: Bool[Array, ""]
     optimiser: Any
     lowest: Float[Array, ""]
     stale: Array
@@ -82,13 +86,19 @@ def _loss(
     return jnp.sum(weights * jax.nn.softplus(signed)) / jnp.sum(weights)
 
 
-def _separates(
-    params: Params, embeddings: Float[Array, "m d"], adjacency: Bool[Array, "m m"], aggregation: str
-) -> Bool[Array, ""]:
-    scores = _scores(params, embeddings, aggregation)
-    return jnp.min(scores, where=adjacency, initial=jnp.inf) > jnp.max(
-        scores, where=~adjacency, initial=-jnp.inf
-    )
+def _judged(
+    params: Params,
+    embeddings: Float[Array, "m d"],
+    adjacency: Bool[Array, "m m"],
+    weight: Float[Array, ""],
+    aggregation: str,
+) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    """Whether some threshold answers every pair right, and whether the channel's own does."""
+    logits = jnp.exp(params["log_scale"]) * _scores(params, embeddings, aggregation) - params["offset"]
+    lowest = jnp.min(logits, where=adjacency, initial=jnp.inf)
+    highest = jnp.max(logits, where=~adjacency, initial=-jnp.inf)
+    own = jnp.log(weight)
+    return lowest > highest, (lowest > own) & (highest <= own)
 
 
 @partial(jax.jit, static_argnames=("max_steps", "check_every", "aggregation"))
@@ -120,15 +130,20 @@ def _optimise(
         loss = jnp.mean(losses)
         fell = loss < run.lowest * (1.0 - min_fall)
         stale = jnp.where(fell, 0, run.stale + 1)
-        done = _separates(params, x, a, aggregation) | (stale >= patience) | ~jnp.isfinite(loss)
+        separates, right = _judged(params, x, a, weight, aggregation)
+        kept = jax.tree.map(lambda old, new: jnp.where(separates | ~run.found, new, old), run.kept, params)
+        done = right | (stale >= patience) | ~jnp.isfinite(loss)
         lowest = jnp.where(fell, loss, run.lowest)
-        new = _State(params, state, lowest, stale, run.steps + check_every, loss, done)
+        new = _State(
+            params, kept, run.found | separates, state, lowest, stale, run.steps + check_every, loss, done
+        )
         return jax.tree.map(lambda old, new: jnp.where(run.done, old, new), run, new)
 
     def start(params) -> _State:
         zero = jnp.zeros((), jnp.int32)
         infinity = jnp.array(jnp.inf, jnp.float32)
-        return _State(params, optimiser.init(params), infinity, zero, zero, infinity, jnp.array(False))
+        no = jnp.array(False)
+        return _State(params, params, no, optimiser.init(params), infinity, zero, zero, infinity, no)
 
     def unfinished(carry):
         taken, runs = carry
@@ -198,13 +213,14 @@ def optimise_jointly(
     channels = []
     for b in range(len(embeddings)):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            threshold = float(runs.params["offset"][b] / np.exp(runs.params["log_scale"][b]))
-        leaves = (runs.loss[b], threshold, *(leaf[b] for leaf in runs.params.values()))
+            offset = runs.kept["offset"][b] + np.log(weight)
+            threshold = float(offset / np.exp(runs.kept["log_scale"][b]))
+        leaves = (runs.loss[b], threshold, *(leaf[b] for leaf in runs.kept.values()))
         finite = all(np.isfinite(leaf).all() for leaf in leaves)
         channels.append(
             Channel(
-                query_weights=runs.params["query"][b, :, :, :head_dim],
-                key_weights=runs.params["key"][b, :, :, :head_dim],
+                query_weights=runs.kept["query"][b, :, :, :head_dim],
+                key_weights=runs.kept["key"][b, :, :, :head_dim],
                 threshold=threshold,
                 loss=float(runs.loss[b]),
                 steps=int(runs.steps[b]),
