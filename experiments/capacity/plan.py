@@ -174,8 +174,8 @@ class Task:
 def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
     """The experiment as parts: searches, points of head sweeps, points of ceilings.
 
-    Cheap parts come first, thresholds before head sweeps of their size and ``polish`` last, so that a run which is
-    stopped has finished as much as possible of what the figures need most.
+    Cheap parts come first, ``greedy`` thresholds before the others, then arms, head sweeps and ``polish``, so that a
+    run which is stopped has finished as much as possible of what the figures need most.
     """
     parts: list[tuple[float, Task]] = []
     arms = [curve for curve in curves(config) if (curve.num_items, curve.d_model) not in config.sizes()]
@@ -186,13 +186,13 @@ def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
             def locate(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
                 return search(config, curve, trainer, ask)
 
-            weight = (9 if curve in arms else 3) * (8 if trainer == "polish" else 1)
+            weight = (9 if curve in arms else 1) * {"greedy": 3, "joint": 6, "polish": 50}[trainer]
             parts.append((weight * _work(curve), Task(name, locate)))
     for total, curve in sweeps(config):
         for trainer in sweep_trainers(config):
             name = f"{trainer}: {curve.num_heads} heads at D_K = {total}, {_place(curve)}"
             unit = curve.unit(config, trainer, total // curve.num_heads)
-            parts.append((10 * _work(curve), Task(name, lambda unit=unit: ask(unit))))
+            parts.append((40 * _work(curve), Task(name, lambda unit=unit: ask(unit))))
     for unit in ceiling_units(config):
         name = f"one head, exactly: {unit['num_items']} items, d = {unit['d_model']}"
         parts.append((float(unit["num_items"] ** 2), Task(name, lambda unit=unit: ask(unit))))
