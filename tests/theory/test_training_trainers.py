@@ -85,7 +85,9 @@ def test_channels_are_finite_float32_of_the_size_asked_for(trainer, head_dim):
 @each_trainer
 def test_an_easy_graph_is_recovered_exactly(trainer):
     for seed, channel in zip(SEEDS, _trained(trainer, EASY), strict=True):
-        assert _judge(channel, seed).exact_recovery
+        recovery = _judge(channel, seed)
+        assert recovery.exact_recovery
+        assert recovery.micro_f1 == 1  # by the channel's own threshold
 
 
 @pytest.mark.parametrize("trainer", ["greedy", "polish"])
