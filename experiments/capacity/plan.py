@@ -186,7 +186,7 @@ def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
             def locate(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
                 return search(config, curve, trainer, ask)
 
-            weight = (9 if curve in arms else 1) * {"greedy": 3, "joint": 6, "polish": 50}[trainer]
+            weight = (9 if curve in arms else 1) * {"greedy": 3, "joint": 30, "polish": 50}[trainer]
             parts.append((weight * _work(curve), Task(name, locate)))
     for total, curve in sweeps(config):
         for trainer in sweep_trainers(config):
