@@ -14,7 +14,6 @@ rates that the same machine reached in the same process for a large matrix produ
 A section is a function from `Config` to records; add it to `SECTIONS` and give it columns in `_COLUMNS`.
 """
 
-import json
 import os
 import statistics
 import time
@@ -33,6 +32,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from experiments.bench_sweep import sweep_point_records
+from experiments.store import write_json
 from theory.channel import max_over_heads
 
 Record = dict[str, Any]
@@ -274,7 +275,7 @@ def channel(config: Config, rates: dict[str, float], progress: Callable[[str], N
 Section = Callable[[Config, dict[str, float], Callable[[str], None]], list[Record]]
 SECTIONS: dict[str, Section] = {
     "channel": channel,
-    # "sweep_point": a sweep point of the joint trainer against a loop over seeds that recompiles for each
+    "sweep_point": lambda config, rates, progress: sweep_point_records(progress=progress),
 }
 
 
@@ -300,6 +301,18 @@ _COLUMNS: dict[str, dict[str, Callable[[Record], str]]] = {
         "Gop/s": lambda r: f"{r['achieved_operations_per_second'] / 1e9:.1f}",
         "GB/s": lambda r: f"{r['achieved_bytes_per_second'] / 1e9:.2f}",
         "time / floor": lambda r: f"{r['seconds_over_floor']:.1f}",
+    },
+    "sweep_point": {
+        "m": lambda r: str(r["num_items"]),
+        "d": lambda r: str(r["d_model"]),
+        "h": lambda r: str(r["num_heads"]),
+        "d_k": lambda r: " ".join(map(str, r["head_dims"])),
+        "seeds": lambda r: str(r["seeds"]),
+        "steps": lambda r: str(r["steps"]),
+        "seconds": lambda r: f"{r['ours_seconds']:.1f}",
+        "of the loop": lambda r: f"{r['loop_seconds']:.1f}",
+        "over the loop": lambda r: f"{r['speed_over_loop']:.1f}x",
+        "target": lambda r: "-" if r["target"] is None else f"{r['target']:.2f}x",
     },
 }
 
@@ -339,14 +352,6 @@ def run(config: Config, progress: Callable[[str], None] = lambda _: None) -> Rec
     return {"config": settings, "environment": _environment(rates), "sections": sections}
 
 
-def write(result: Record, out: Path) -> None:
-    """Write the result as strict JSON, all or nothing."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(out.name + ".partial")
-    partial.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(out)
-
-
 def show(result: Record, console: Console) -> None:
     """Print a table for each section."""
     environment = result["environment"]
@@ -369,7 +374,7 @@ def main(config: Config) -> None:
     console = Console()
     with console.status("") as status:
         result = run(config, status.update)
-    write(result, config.out)
+    write_json(config.out, result)
     show(result, console)
     console.print(f"written: {config.out}")
 

@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         if command is plot:
             command.add_argument("--preset", help="a preset's name (default: all that are there)")
         else:
-            command.add_argument("--preset", default="quick", help="a preset's name, see `list` (default: quick)")
+            command.add_argument(
+                "--preset", default="quick", help="a preset's name, see `list` (default: quick)"
+            )
     for command in (run, plot, status, verify, collect):
         command.add_argument("--out", type=Path, help="folder of a private run")
     run.add_argument(

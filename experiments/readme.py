@@ -71,9 +71,11 @@ def bench_table(data: Mapping[str, Any]) -> str:
     return table.Cells("How many times faster", tuple(columns), tuple(lines), note).markdown()
 
 
-def _speed(quartiles: Mapping[str, float] | None) -> str:
+def _speed(quartiles: Mapping[str, float] | float | None) -> str:
     if quartiles is None:
         return "–"
+    if isinstance(quartiles, int | float):
+        return f"{quartiles:.1f}"
     return f"{quartiles['median']:.1f} [{quartiles['low']:.1f}–{quartiles['high']:.1f}]"
 
 
