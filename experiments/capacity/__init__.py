@@ -9,8 +9,8 @@ way. What the best trainer finds is the measured capacity: an upper bound on the
     make capacity                    # preset quick, about ten minutes on two cores
     python -m experiments run capacity --num-items 144 --d-model 20 --num-heads 2 3 4 6 --seeds 4 --out DIR
 
-Modules: `config` (fields, presets), `units` (what one batch computes), `run` (which batches, and the records made of
-them), `figures` and `table` (what a reader sees).
+Modules: `config` (fields, presets), `units` (what one batch computes), `plan` (which batches), `records` (what is made
+of them), `experiment` (what the command line calls), `figures` and `table` (what a reader sees).
 """
 
 from experiments.capacity.config import PRESETS, CapacityConfig, resolve

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ __all__ = [
     "collect",
     "compute",
     "describe",
+    "input_files",
     "left_out",
     "plot",
     "resolve",
@@ -35,6 +37,16 @@ __all__ = [
     "tasks",
     "units_of",
 ]
+
+
+def input_files(config: CapacityConfig) -> dict[str, str]:
+    """SHA-256 of every file that the configuration names: results of a file that has changed are another run's."""
+    names = {config.embedding.partition("::")[0], config.graph}
+    return {
+        name: hashlib.sha256(Path(name).read_bytes()).hexdigest()
+        for name in sorted(names)
+        if Path(name).is_file()
+    }
 
 
 def run(config: CapacityConfig, runner: Runner, finished: Callable[[], None]) -> None:

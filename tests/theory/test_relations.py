@@ -21,7 +21,7 @@ def test_whole_table_is_a_matching():
     assert all(word.isascii() and word.isalpha() and word.islower() for word in words)
 
 
-@pytest.mark.skipif(not minilm_available(), reason="MiniLM's wheel is not installed; `make setup` does")
+@pytest.mark.skipif(not minilm_available(), reason="MiniLM's wheel is not installed; `make models` does")
 def test_every_word_is_whole_in_the_vocabulary():
     relations = load_word_relations()
     assert set(relations.sources + relations.targets) <= set(minilm_word_rows())
