@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -90,6 +91,26 @@ def test_a_run_that_lost_its_end_computes_that_alone(finished, tmp_path, monkeyp
     assert _records(tmp_path / "smoke.json") == _records(finished / "smoke.json")
 
 
+def test_a_folder_holds_one_run(finished, capsys, monkeypatch):
+    monkeypatch.setattr(experiment, "compute", lambda unit: pytest.fail("computed"))
+    before = (finished / "smoke.json").read_bytes()
+    assert _run(finished, *TINY, "--num-heads", "3") == 2
+    assert "expected a folder of the same run" in capsys.readouterr().err
+    assert (finished / "smoke.json").read_bytes() == before
+
+
+def test_a_file_that_changed_is_another_run(tmp_path):
+    path = tmp_path / "edges.csv"
+    config = resolve(PRESETS["quick"], set())
+    assert experiment.input_files(config) == {}
+    path.write_text("0,1\n")
+    with_file = replace(config, graph=str(path))
+    before = experiment.input_files(with_file)
+    path.write_text("1,0\n")
+    assert list(before) == [str(path)]
+    assert experiment.input_files(with_file) != before
+
+
 def test_verify_compares_with_a_fresh_computation(finished, tmp_path, capsys):
     arguments = ["verify", "capacity", "--preset", "smoke", "--batches", "1", "--out"]
     assert cli.main([*arguments, str(finished)]) == 0
@@ -163,8 +184,6 @@ def test_files_say_how_many_items(tmp_path):
 
     np.save(tmp_path / "mine.npy", np.random.default_rng(0).normal(size=(11, 5)))
     (tmp_path / "edges.csv").write_text("source,target\n0,3\n4,1\n10,2\n")
-    from dataclasses import replace
-
     config = replace(
         PRESETS["quick"], embedding=str(tmp_path / "mine.npy"), graph=str(tmp_path / "edges.csv")
     )
