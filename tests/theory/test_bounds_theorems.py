@@ -16,7 +16,8 @@ from theory.bounds import (
     one_dimensional_f1_cap,
     warren_bound,
 )
-from theory.bounds.theorems import log2_derangements, log2_dichotomies, log2_sign_patterns
+from theory.bounds.theorems import log2_dichotomies, log2_sign_patterns
+from theory.graphs import log2_num_permutation_graphs
 
 
 def derangements(m):
@@ -111,8 +112,8 @@ def test_warren_bound_is_the_first_head_dim_that_passes(bits, m, d, h, more):
 
 
 def test_warren_bound_at_known_sizes():
-    assert warren_bound(log2_derangements(96), 96, 16, 4) == 4
-    assert warren_bound(log2_derangements(500), 500, 2, 1) == np.inf  # 5 variables
+    assert warren_bound(log2_num_permutation_graphs(96), 96, 16, 4) == 4
+    assert warren_bound(log2_num_permutation_graphs(500), 500, 2, 1) == np.inf  # 5 variables
     assert warren_bound(0, 96, 16, np.array([3, 7])).tolist() == [3, 7]
     assert warren_bound(1e300, 96, 16, 4) == np.inf
     assert warren_bound(96 * 96 * 4, 96, 200, 4) < np.inf == warren_bound(96 * 96 * 4 + 1, 96, 200, 4)
@@ -147,7 +148,7 @@ def test_dichotomies_in_bits(num_points, num_features):
 
 @pytest.mark.parametrize("m", [2, 3, 19, 20, 21, 22, 150])
 def test_derangements_in_bits(m):
-    assert log2_derangements(m) == pytest.approx(math.log2(derangements(m)), rel=1e-13)
+    assert log2_num_permutation_graphs(m) == pytest.approx(math.log2(derangements(m)), rel=1e-13)
 
 
 @pytest.mark.parametrize(("d", "h"), [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (4, 2), (5, 1)])

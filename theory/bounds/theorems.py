@@ -36,6 +36,7 @@ from theory.bounds._numbers import (
     positive,
     result,
 )
+from theory.graphs import log2_num_permutation_graphs
 
 _SAFETY = 1 + 1e-12  # rounding must not turn "just possible" into "impossible"
 
@@ -132,21 +133,11 @@ def log2_dichotomies(num_points: int, num_features: int) -> float:
     return 1.0 + (float(top) + math.log(np.exp(log_binomials - top).sum())) / math.log(2)
 
 
-def log2_derangements(num_items: int) -> float:
-    """Bits of the number of permutations without fixed points; -inf at one item."""
-    if num_items <= 20:
-        count = 1
-        for k in range(1, num_items + 1):
-            count = k * count + (-1) ** k
-        return math.log2(count) if count else -math.inf
-    return (math.lgamma(num_items + 1) - 1) / math.log(2)  # the nearest integer to m!/e
-
-
 @lru_cache(maxsize=256)
 def _cover_max_items(d_model: int, num_heads: int) -> int:
     def possible(m: int) -> bool:
         limit = num_heads * log2_dichotomies(m * m, d_model**2)
-        return log2_derangements(m) <= _SAFETY * limit
+        return log2_num_permutation_graphs(m) <= _SAFETY * limit
 
     low, high = 1, 2
     while possible(high):

@@ -13,8 +13,7 @@ in the refits at the end.
 
 The search direction is L-BFGS's (optax). The step along it needs no matrix product: on a line the scores are
 quadratic in the step, so two Newton steps on the exact one-dimensional loss are passes over three score matrices.
-With 32 starts in one batch this replaced a generic zoom line search, which runs until the slowest start of the batch
-is content.
+A generic zoom line search would run, at every step, until the slowest start of the batch is content.
 
 With ``head_dim >= d_model`` a head is a free matrix and its fit is convex: `theory.training.convex_greedy`.
 """
