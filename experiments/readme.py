@@ -23,7 +23,16 @@ from typing import Any
 
 from experiments import style
 from experiments.capacity import table
-from experiments.capacity.figures_records import Record, case_of, records, select, sweep_cases
+from experiments.capacity.figures_records import (
+    PARAMETER_COUNT,
+    PARTITION,
+    Record,
+    case_of,
+    open_prediction,
+    records,
+    select,
+    sweep_cases,
+)
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
@@ -126,7 +135,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
 def _budgets(here: list[Record]) -> dict[str, str]:
     best, joint = (table.only(select(here, trainer=name)) for name in ("best", "joint"))
-    partition, law = here[0].get("partition_total_key_dim"), here[0].get("parameter_count_total_key_dim")
+    partition, law = open_prediction(here[0], PARTITION), open_prediction(here[0], PARAMETER_COUNT)
     found = [record["measured_total_key_dim"] if record else None for record in (best, joint)]
     exact = [r["smallest_exact"] for r in here if r.get("smallest_exact") is not None]
     words = [
@@ -137,8 +146,8 @@ def _budgets(here: list[Record]) -> dict[str, str]:
         "best": words[0],
         "joint": words[1],
         "exact": table.number(min(exact) if exact else None, "none", 0),
-        "partition": table.number(partition, "∞"),
-        "parameter-count": table.number(law, "∞"),
+        "partition": table.predicted(here[0], PARTITION),
+        "parameter-count": table.predicted(here[0], PARAMETER_COUNT),
         "best-ratio": table.ratio(found[0], partition),
         "joint-ratio": table.ratio(found[1], law),
         "joint-over-best": table.ratio(found[1], found[0]),

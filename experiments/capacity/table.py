@@ -11,9 +11,13 @@ from rich.table import Table
 from experiments.capacity.figures_ceiling import real_arms
 from experiments.capacity.figures_records import (
     MATCHINGS,
+    PARAMETER_COUNT,
+    PARTITION,
     Case,
     Record,
     case_of,
+    is_excluded,
+    open_prediction,
     records,
     select,
     sweep_cases,
@@ -100,6 +104,12 @@ def only(rows: list[Record]) -> Record | None:
     return rows[0] if rows else None
 
 
+def predicted(record: Record, name: str) -> str:
+    """A prediction or law of a transition: in brackets where the theorems exclude it, ``∞`` where it is infinite."""
+    text = number(record.get(name), "∞")
+    return f"({text})" if is_excluded(record, name) else text
+
+
 def ratio(value: float | None, prediction: float | None) -> str:
     """Measured over predicted, two decimals."""
     return "–" if value is None or not prediction else f"{value / prediction:.2f}"
@@ -135,8 +145,9 @@ def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
         "Theorems (lower bounds): counting/Warren/d_k = 1. Fixed partition: prediction. Best trainer, joint "
         "training: measured, half of the seeds recovered (best-threshold F1 ≥ 0.99), with 95% interval. "
         "Smallest exact: a channel found that has every pair right. Parameter count: empirical law of joint "
-        "training. ∞: this prediction or law fails at every budget, which is no theorem. Not reached: at no "
-        "budget up to d_k = d, within the trainers' caps on steps."
+        "training. ∞: this prediction or law fails at every budget, which is no theorem; in brackets: the "
+        "theorems, which it does not know, exclude it. Not reached: at no budget up to d_k = d, within the "
+        "trainers' caps on steps."
     )
     return Cells(title, columns, tuple(rows), note)
 
@@ -149,10 +160,10 @@ def _threshold_row(case: Case, heads: int, here: list[Record]) -> tuple[str, ...
     return (
         str(heads),
         "/".join((number(counting), number(warren, "–" if counting is None else "∞", 0), cap)),
-        number(first.get("partition_total_key_dim"), "∞"),
+        predicted(first, PARTITION),
         measured(only(select(here, trainer="best"))),
         number(min(exact) if exact else None, "none", 0),
-        number(first.get("parameter_count_total_key_dim"), "∞"),
+        predicted(first, PARAMETER_COUNT),
         measured(only(select(here, trainer="joint"))),
     )
 
@@ -182,7 +193,7 @@ def real_cells(data: Mapping[str, Any]) -> Cells | None:
     for arm in arms:
         case = case_of(arm[0])
         best, joint = only(select(arm, trainer="best")), only(select(arm, trainer="joint"))
-        partition, law = arm[0].get("partition_total_key_dim"), arm[0].get("parameter_count_total_key_dim")
+        partition, law = open_prediction(arm[0], PARTITION), open_prediction(arm[0], PARAMETER_COUNT)
         row = [f"{case.graph} on\n{case.embedding}", str(case.num_items)]
         for record, prediction in ((best, partition), (joint, law)):
             value = record["measured_total_key_dim"] if record else None
