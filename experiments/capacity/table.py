@@ -74,24 +74,14 @@ def number(value: float | None, missing: str = "–", decimals: int = 1) -> str:
     return missing if value is None else f"{value:.{decimals}f}"
 
 
-def measured(record: Record | None, prefix: str = "") -> str:
-    """``16.3 [15.1–17.0]``, or in words why there is no number.
-
-    Args:
-        record: a transition, None where there is none.
-        prefix: empty for the criterion used everywhere, ``exact`` or ``trained`` for the others.
-    """
-    if record is None:
+def measured(record: Record | None) -> str:
+    """``16.3 [15.1–17.0]``, or in words why a transition has no number; None where there is no transition."""
+    if record is None or record["status"] == "not_run":
         return "not run"
-    names = ("measured_total_key_dim", "ci_low", "ci_high", "status")
-    if prefix:
-        names = tuple(f"{prefix}_{name.removeprefix('measured_')}" for name in names)
-    value, low, high, status = (record.get(name) for name in names)
-    if status == "not_run":
-        return "not run"
-    if status == "not_reached" or value is None:
+    value = record["measured_total_key_dim"]
+    if record["status"] == "not_reached" or value is None:
         return "not reached"
-    return _with_interval(value, low, high)
+    return _with_interval(value, record["ci_low"], record["ci_high"])
 
 
 def _with_interval(value: float, low: float | None, high: float | None) -> str:
