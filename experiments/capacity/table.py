@@ -206,29 +206,7 @@ def real_cells(data: Mapping[str, Any]) -> Cells | None:
     return Cells(title, columns, tuple(rows), note)
 
 
-def rich_table(data: Mapping[str, Any]) -> Table:
-    """Theorems, predictions and measured thresholds for each number of heads; empty where there are none."""
-    cells = threshold_cells(data) or Cells("No thresholds were measured", (), ())
-    return cells.rich()
-
-
 def rich_tables(data: Mapping[str, Any]) -> list[Table]:
     """All tables that the run has records for: thresholds, the single head's ceiling, real embeddings."""
-    return [cells.rich() for cells in _all(data)]
-
-
-def markdown_table(data: Mapping[str, Any]) -> str:
-    """`rich_table` in Markdown."""
-    cells = threshold_cells(data)
-    return cells.markdown() if cells else "No thresholds were measured.\n"
-
-
-def markdown_tables(data: Mapping[str, Any]) -> str:
-    """`rich_tables` in Markdown."""
-    return "\n".join(cells.markdown() for cells in _all(data))
-
-
-def _all(data: Mapping[str, Any]) -> list[Cells]:
-    return [
-        cells for make in (threshold_cells, ceiling_cells, real_cells) if (cells := make(data)) is not None
-    ]
+    made = [make(data) for make in (threshold_cells, ceiling_cells, real_cells)]
+    return [cells.rich() for cells in made if cells is not None]

@@ -401,10 +401,11 @@ def test_missing_things_are_left_out(variant, tmp_path, monkeypatch):
     assert set(NAMES) - set(saved) == absent
     assert captions.exists()
     console = Console(file=io.StringIO(), width=80)
-    for item in [table.rich_table(data), *table.rich_tables(data)]:
+    for item in table.rich_tables(data):
         console.print(item)
-    assert table.markdown_table(data)
-    table.markdown_tables(data)
+    for make_cells in (table.threshold_cells, table.ceiling_cells, table.real_cells):
+        if (cells := make_cells(data)) is not None:
+            assert cells.markdown().count("\n|") == len(cells.rows) + 2
 
 
 def test_what_was_left_out_is_written_beside_the_captions(data, tmp_path, monkeypatch):
@@ -475,9 +476,9 @@ def test_ceiling_and_real_tables_give_the_distance_from_the_prediction(data):
     assert arms is not None
     assert [row[0].split()[0] for row in arms.rows] == ["permutation"] * 3 + ["words", "words-shuffled"]
     assert arms.rows[3][3].startswith("0.")
-    text = table.markdown_tables(data)
-    assert text.count("| :--- |") == 3
-    assert all(line.count("|") >= 4 for line in text.splitlines() if line.startswith("|"))
+    lines = [line for line in arms.markdown().splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(arms.rows)
+    assert {line.count("|") for line in lines} == {len(arms.columns) + 1}
 
 
 def test_status_words():
