@@ -62,6 +62,10 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
     ]
     if left_out:
         captions.append("## Left out\n\n" + "\n".join(left_out) + "\n")
+    if data.get("unfinished"):
+        captions.append(
+            f"## Unfinished\n\n{len(data['unfinished'])} parts of the run are in no figure yet.\n"
+        )
     path = out_dir / f"{stem}-captions.md"
     style.write(path, "\n".join([head, *captions]).encode())
     return [*paths, path]

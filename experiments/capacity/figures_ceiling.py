@@ -154,8 +154,8 @@ _GRAPHS = {"permutation": "random", "words": "word\nrelations", "words-shuffled"
 def real_arms(data: Mapping[str, Any]) -> list[list[Record]]:
     """Transitions of each arm, at one number of heads: the tasks that are not swept, after those that are.
 
-    The number of heads is the one at which most of them were measured. A swept task is an arm where its size
-    is that of another arm. Empty where only one embedding and graph was run.
+    In the order of d. The number of heads is the one at which most of them were measured. A swept task is an
+    arm where its size is that of another arm. Empty where only one embedding and graph was run.
     """
     transitions = [r for r in records(data, "transitions") if r["status"] != "not_run"]
     if len({(r["embedding"], r["graph"]) for r in transitions}) < 2:
@@ -170,7 +170,7 @@ def real_arms(data: Mapping[str, Any]) -> list[list[Record]]:
     else:
         heads = max(r["num_heads"] for r in transitions)
     rows = [select(transitions, case, num_heads=heads) for case in [*swept, *others]]
-    return [row for row in rows if row]
+    return sorted((row for row in rows if row), key=lambda row: row[0]["d_model"])
 
 
 def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
@@ -210,7 +210,11 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
                 labels += [(label, here)] if label is not None else []
     axes.set_xlim(-0.55, len(arms) - 0.45)
     axes.set_ylim(0, 1.12 * highest)
-    axes.set_xticks(range(len(arms)), [_arm_label(arm[0]) for arm in arms])
+    several = len({arm[0]["d_model"] for arm in arms}) > 1
+    sizes = [f"\n$d$ = {arm[0]['d_model']}" if several else "" for arm in arms]
+    axes.set_xticks(
+        range(len(arms)), [_arm_label(arm[0]) + size for arm, size in zip(arms, sizes, strict=True)]
+    )
     axes.tick_params(axis="x", length=0, labelsize=6.5 if len(arms) >= 5 else 7)
     heads = arms[0][0]["num_heads"]
     axes.set_ylabel(f"$D_K$ needed by {heads} heads")

@@ -180,6 +180,7 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     panel_width = width / num_columns - 0.5
     drawn: list[Mapping[int, Rate]] = []
     areas: set[str] = set()  # what some panel shows
+    not_run = False  # some way to split a budget
     trainers: list[str] = []
     for index in range(num_columns * bands):
         band, column = divmod(index, num_columns)
@@ -193,6 +194,7 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         groups = {name: rates(select(here, trainer=name), "num_heads") for name in trainers_of(here)}
         groups = {name: values for name, values in groups.items() if values}
         divisors = [h for h in range(1, budget + 1) if budget % h == 0]
+        not_run |= not set(divisors) <= {p["num_heads"] for p in here}
         areas |= _window_and_cap(top, bottom, case, divisors, sweeps[case, budget])
         for position, (name, values) in enumerate(groups.items()):
             shift = (1.8 * budget) ** (0.012 * (position - (len(groups) - 1) / 2))
@@ -217,8 +219,11 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         handles.append(style.area_handle("impossible: $d_k$ = 1 holds 2 edges a head", style.IMPOSSIBLE))
     style.legend_below(figure, handles, 1 if len(keys) == 1 else 2)
     names = "; ".join(dict.fromkeys(case.description for case, _ in keys))
+    splits = "Every way to split $D_K$ evenly" + (
+        ", of which those without a mark were not run" if not_run else ""
+    )
     caption = (
-        f"How many heads at a fixed budget: {names}. Every way to split $D_K$ evenly. *Measured*: above, "
+        f"How many heads at a fixed budget: {names}. {splits}. *Measured*: above, "
         f"the share of seeds whose channel reaches a best-threshold F1 of {SUCCESS_F1:g}, with Wilson's 95% "
         "intervals; below, the mean of that F1 with the range from the worst to the best seed; "
         f"{_seeds(drawn)} a point."

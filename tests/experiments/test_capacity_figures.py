@@ -188,6 +188,13 @@ def test_head_sweep_shades_the_window_and_the_cap(data):
     assert not any("impossible" in text.get_text() for axes in figure.axes for text in axes.texts)
 
 
+def test_head_sweep_says_which_splits_were_not_run(data):
+    assert "without a mark" not in drawn(head_sweep, data)[1]
+    part = copy.deepcopy(data)
+    part["records"]["points"] = [p for p in part["records"]["points"] if p["num_heads"] != 12]
+    assert "those without a mark were not run" in drawn(head_sweep, part)[1]
+
+
 def test_ceiling_counts_undecided_solves_apart():
     data = make_data(sizes=(), real=False)
     points = data["records"]["ceiling_points"]
@@ -231,7 +238,7 @@ def test_ratios_are_off_the_lines_they_are_ratios_to():
     (axes,) = figure.axes
     labels = [text for text in axes.texts if text.get_text()]
     assert len(labels) == 10
-    lines = [line for line in axes.lines if line.get_marker() == "None" and len(line.get_xdata()) == 2]
+    lines = [line for line in axes.lines if line.get_marker() == "None" and np.size(line.get_xdata()) == 2]
     assert len(lines) == 10
     for label in labels:
         box = label.get_window_extent()
@@ -320,6 +327,25 @@ def test_a_single_point_is_a_figure():
     figure, _ = drawn(head_sweep, data)  # a budget of one has one divisor
     with style.context():
         figure.draw_without_rendering()
+
+
+def test_arms_of_several_widths_say_which_they_are():
+    data = make_data(sizes=((23, 5), (96, 16)), heads=(2, 4), budgets=(), ceilings=(), seeds=1)
+    records = data["records"]["transitions"]
+    records += [
+        {**r, "embedding": "minilm-pca"}
+        for r in records
+        if (r["num_items"], r["num_heads"]) == (23, 4) and r["embedding"] == "gaussian"
+    ]
+    figure, _ = drawn(real, data)
+    labels = [label.get_text().replace("\n", " ") for label in figure.axes[0].get_xticklabels()]
+    assert labels[:4] == [
+        "Gaussian $d$ = 5",
+        "MiniLM PCA $d$ = 5",
+        "Gaussian $d$ = 16",
+        "MiniLM PCA $d$ = 16",
+    ]
+    assert len(set(labels)) == len(labels)
 
 
 def test_rates_leave_failed_runs_out():
@@ -411,7 +437,8 @@ def test_missing_things_are_left_out(variant, tmp_path, monkeypatch):
 def test_what_was_left_out_is_written_beside_the_captions(data, tmp_path, monkeypatch):
     monkeypatch.setattr(style, "save", lambda figure, stem: [])
     item = {"what": "minilm-pca", "why": "the model is not installed", "how_to_get": "make models"}
-    (captions,) = plot({**data, "left_out": [item]}, tmp_path, "quick")
+    (captions,) = plot({**data, "left_out": [item], "unfinished": ["a", "b"]}, tmp_path, "quick")
+    assert "2 parts of the run are in no figure yet" in captions.read_text("utf-8")
     assert "`minilm-pca`: the model is not installed (`make models`)" in captions.read_text("utf-8")
 
 

@@ -87,10 +87,14 @@ def test_no_threshold_lies_between_one_dimension_a_head_and_two(counts, estimate
     curve = Curve(96, 96, 16, 8, "gaussian", "permutation")
     for fit in (records._fit, records._fit_best):
         found = fit(points, curve, plan.CRITERIA[""])
+        assert found.ci_low is not None
         assert found.ci_low >= low
+        assert found.estimate is not None
         assert found.estimate == estimate if estimate else low < found.estimate < 24
     free = Curve(96, 96, 16, 8, "gaussian", "random")  # not a matching: a head may hold a star
-    assert records._fit(points, free, plan.CRITERIA[""]).ci_low < low
+    below = records._fit(points, free, plan.CRITERIA[""]).ci_low
+    assert below is not None
+    assert below < low
 
 
 def test_a_second_run_computes_nothing_and_gives_the_same(finished, monkeypatch):
