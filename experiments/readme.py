@@ -6,6 +6,7 @@ with where they come from:
 
 - ``capacity-table``, ``-ceiling``, ``-real`` and values ``capacity.…``: figures/capacity/quick.json;
 - the same with ``capacity-paper`` in place of ``capacity``: figures/capacity/paper.json;
+- values ``capacity-doubled-cap.…``: figures/capacity/doubled-cap.json;
 - ``bench``: figures/bench/bench.json.
 
 ``--list`` prints the values' names. Where a file does not exist, what it would fill stays as it is.
@@ -33,11 +34,13 @@ from experiments.capacity.figures_records import (
     select,
     sweep_cases,
 )
+from experiments.capacity.units import unpack_channel
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
     "capacity": "figures/capacity/quick.json",
     "capacity-paper": "figures/capacity/paper.json",
+    "capacity-doubled-cap": "figures/capacity/doubled-cap.json",
     "bench": "figures/bench/bench.json",
 }
 
@@ -104,7 +107,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
     ``best.h4``, ``joint.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``: budgets at four heads;
     ``best-ratio.h4`` (over the fixed partition), ``joint-ratio.h4`` (over the parameter count),
-    ``joint-over-best.h4``. With several sizes all of these follow the size, as in ``192x24.best.h4``.
+    ``joint-over-best.h4``; ``exact-heads.h4``: heads that the smallest exact channel uses.
+    With several sizes all of these follow the size, as in ``192x24.best.h4``.
     ``ceiling.d16``, ``ceiling-predicted.d16``, ``ceiling-ratio.d16``; ``real.words.minilm-pca.best`` (and
     ``best-ratio``, ``joint``, ...); ``sweep.24.greedy.fewest`` and ``most`` heads (after the size too);
     ``num-runs``.
@@ -117,6 +121,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         for heads in sorted({r["num_heads"] for r in select(transitions, case)}):
             for name, text in _budgets(select(transitions, case, num_heads=heads)).items():
                 out.setdefault(f"{size}{name}.h{heads}", text)
+        for channel in select(records(data, "channels"), case):
+            out.setdefault(f"{size}exact-heads.h{channel['num_heads']}", str(_heads_in_use(channel)))
         for record in select(records(data, "head_sweeps"), case):
             for name, key in (("fewest", "measured_min_heads"), ("most", "measured_max_heads")):
                 text = "none" if record[key] is None else str(record[key])
@@ -131,6 +137,12 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         for name, text in _budgets(arm).items():
             out.setdefault(f"real.{case.graph}.{case.embedding}.{name}", text)
     return out
+
+
+def _heads_in_use(channel: Record) -> int:
+    """Heads that are not zero: the others score 0, below any threshold of an edge."""
+    query, key = unpack_channel(dict(channel))
+    return sum(bool(q.any() and k.any()) for q, k in zip(query, key, strict=True))
 
 
 def _budgets(here: list[Record]) -> dict[str, str]:
