@@ -63,7 +63,12 @@ def bench_table(data: Mapping[str, Any]) -> str:
     Args:
         data: the benchmark's json, with lists of records under ``sections``.
     """
-    rows = [(section, row) for section, rows in data.get("sections", {}).items() for row in rows]
+    rows = [
+        (section, row)
+        for section, rows in data.get("sections", {}).items()
+        for row in rows
+        if any(key.startswith("speed_over_") for key in row)
+    ]
     speeds = list(dict.fromkeys(key for _, row in rows for key in row if key.startswith("speed_over_")))
     if not speeds:
         return "No records.\n"
