@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from typing import Any
 
 import jax
 import numpy as np
@@ -62,13 +63,32 @@ def program_of(shape):
     return {"collectives": sorted(kinds for kinds in found if kinds)}
 
 
+def allocated(shape, *, num_items, d_model, num_heads, head_dim, seeds):
+    """Bytes that the program of a mesh takes on each device: arguments, results and temporaries."""
+    rng = np.random.default_rng(0)
+    items = rng.standard_normal((seeds, num_items, d_model))
+    edges = np.broadcast_to(np.roll(np.eye(num_items, dtype=bool), 1, axis=1), (seeds, num_items, num_items))
+    sizes = {"num_heads": num_heads, "head_dim": head_dim, "seeds": range(seeds), "max_head_dim": head_dim}
+    arrays, settings = arguments(items, edges, mesh=mesh_of(shape), options=OPTIONS, **sizes)
+    found = optimise_on_mesh.lower(*arrays, **settings).compile().memory_analysis()
+    assert found is not None
+    return (
+        found.temp_size_in_bytes
+        + found.argument_size_in_bytes
+        + found.output_size_in_bytes
+        - found.alias_size_in_bytes
+    )
+
+
 def mesh_of(shape):
     return make_mesh(shape, jax.devices()[: int(np.prod(list(shape.values())))])
 
 
 def main(words):
-    out: dict
-    if words[0] == "one process":
+    out: Any
+    if words[0] == "memory":
+        out = [allocated(shape, **size) for shape, size in json.loads(words[1])]
+    elif words[0] == "one process":
         kinds = words[2:]
         out = {"one device": {a: described(train_joint(*problems(), **sizes(a))) for a in kinds}}
         for shape in json.loads(words[1]):
