@@ -148,6 +148,11 @@ def append(cache: Cache, first: Array, second: Array) -> Cache:
     return type(cache)(first, second, jnp.minimum(cache.length + count, room))
 
 
+def written(cache: KVCache | LatentCache) -> Bool[Array, " s"]:
+    """Which of the cache's places hold an entry."""
+    return jnp.arange(capacity(cache), dtype=jnp.int32) < cache.length
+
+
 def dropped(cache: KVCache | LatentCache, count: int) -> Bool[Array, " t"]:
     """Which of the next ``count`` entries do not fit into ``cache``."""
     return cache.length + jnp.arange(count, dtype=jnp.int32) >= capacity(cache)

@@ -172,13 +172,11 @@ def project_heads(
             if positions is not None:
                 raise ValueError(f"{name}: expected None without rope, got positions")
         return query, key, value
-    if key_positions is None:
-        given = x_kv is None and query_positions is not None
-        key_positions = query_positions if given else positions_from(0, key.shape[-3])
-    if query_positions is None:
-        query_positions = positions_from(0, query.shape[-3])
-    query = apply_rope(query, query_positions, rope)
-    return query, apply_rope(key, key_positions, rope), value
+    if key_positions is None and x_kv is None:
+        key_positions = query_positions
+    query_positions = positions_from(0, query.shape[-3]) if query_positions is None else query_positions
+    key_positions = positions_from(0, key.shape[-3]) if key_positions is None else key_positions
+    return apply_rope(query, query_positions, rope), apply_rope(key, key_positions, rope), value
 
 
 def combine_heads(
@@ -301,7 +299,9 @@ def multi_head_attention(
         **options,
     )
     output = combine_heads(params, heads, dtype=query.dtype, precision=precision)
-    return output if cache is None else (mark_dropped(cache, output), appended)
+    if cache is None or appended is None:
+        return output
+    return mark_dropped(cache, output), appended
 
 
 def select_heads(params: Params, heads: Sequence[int]) -> Params:
