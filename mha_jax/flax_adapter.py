@@ -1,9 +1,9 @@
 """The attention kernels under the names that Flax's own modules use: `attention_fn`.
 
-``flax.nnx.MultiHeadAttention`` and ``flax.linen.MultiHeadDotProductAttention`` take any function as ``attention_fn`` and
-call it by keyword. nnx passes every keyword it has, so a function that lacks one raises TypeError. linen passes those it
-finds in the function's signature, so one that lacks ``mask``, or hides it in ``**kwargs``, silently attends everywhere.
-Hence one function with every name of both written out, each honoured or refused.
+``flax.nnx.MultiHeadAttention`` and ``flax.linen.MultiHeadDotProductAttention`` take any function as ``attention_fn``
+and call it by keyword. nnx passes every keyword it has, so a function that lacks one raises TypeError. linen passes
+those it finds in the function's signature, so one that lacks ``mask``, or hides it in ``**kwargs``, silently attends
+everywhere. Hence one function with every name of both written out, each honoured or refused.
 """
 
 import functools
@@ -66,7 +66,7 @@ def attention_fn(
         key: keys; ``n`` a multiple of ``k`` (grouped heads).
         value: values.
         bias: added to the logits; of the query's rank, broadcasts to ``(*b, n, t, s)``.
-        mask: non-zero where a query may attend, as Flax's masks of floats are; of the query's rank, broadcasts likewise.
+        mask: non-zero where a query may attend (Flax makes masks of floats); of the query's rank, broadcasts likewise.
         broadcast_dropout: one dropout mask ``(t, s)`` for all examples and heads, as Flax does by default. False: an
             own mask for each.
         dropout_rng: key of the dropout.
@@ -76,8 +76,8 @@ def attention_fn(
         precision: of both products.
         module: the Flax module in which to sow the weights (before dropout, as ``attention_weights``); they are
             computed once more, whole.
-        is_causal: query ``i`` attends keys ``0..i``, from the top left as in Flax: with its decode cache, where one query
-            is at a later position, leave it off (its mask does the work), there as here.
+        is_causal: query ``i`` attends keys ``0..i``, from the top left as in Flax. Leave it off while decoding with
+            Flax's cache: one query would attend key 0 alone, and its mask does the work.
         promote_dtype: casts ``(query, key, value)`` in place of the rule for ``dtype``.
         force_fp32_for_softmax: honoured always.
         einsum_dot_general: refused.
@@ -98,14 +98,17 @@ def attention_fn(
     substitutes = einsum_dot_general, qk_attn_weights_einsum, attn_weights_value_einsum
     for (name, what), given in zip(_SUBSTITUTES.items(), substitutes, strict=True):
         if given is not None:
-            raise NotImplementedError(f"{name}: the kernels have their own matrix products and cannot use {what}")
-    query, key, value = jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
+            raise NotImplementedError(
+                f"{name}: the kernels have their own matrix products and cannot use {what}"
+            )
+    arrays: tuple[Any, ...] = jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
     if promote_dtype is not None:
-        query, key, value = promote_dtype((query, key, value), dtype=dtype)
+        arrays = promote_dtype(arrays, dtype=dtype)
     else:
-        dtype = jnp.result_type(query, key, value) if dtype is None else dtype
-        query, key, value = (x.astype(dtype) for x in (query, key, value))
-    mask = None if mask is None else jnp.asarray(mask).astype(bool)
+        dtype = jnp.result_type(*arrays) if dtype is None else dtype
+        arrays = tuple(x.astype(dtype) for x in arrays)
+    bias = None if bias is None else jnp.asarray(bias)
+    arrays = (*arrays, bias, None if mask is None else jnp.asarray(mask).astype(bool))
     options: dict[str, Any] = {
         "scale": scale,
         "is_causal": is_causal,
@@ -114,29 +117,34 @@ def attention_fn(
         "precision": precision,
     }
     if module is not None:
-        weights = attention_weights(query, key, bias, mask, **options)
-        module.sow(nnx.Intermediate if isinstance(module, nnx.Module) else "intermediates", "attention_weights", weights)
+        weights = attention_weights(arrays[0], arrays[1], *arrays[3:], **options)
+        module.sow(
+            nnx.Intermediate if isinstance(module, nnx.Module) else "intermediates",
+            "attention_weights",
+            weights,
+        )
     options["implementation"] = implementation
     if deterministic or dropout_rate == 0.0:
-        return dot_product_attention(query, key, value, bias, mask, **options)
+        return dot_product_attention(*arrays, **options)
     if dropout_rng is None:
         raise ValueError(f"dropout_rng: expected a key, as dropout_rate is {dropout_rate}, got None")
     options |= {"dropout_rate": dropout_rate, "dropout_key": dropout_rng}
     if broadcast_dropout:
-        return _with_one_dropout_mask(query, key, value, bias, mask, options)
-    return dot_product_attention(query, key, value, bias, mask, **options)
+        return _with_one_dropout_mask(arrays, options)
+    return dot_product_attention(*arrays, **options)
 
 
-def _with_one_dropout_mask(
-    query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None, options: dict[str, Any]
-) -> Array:
+def _with_one_dropout_mask(arrays: tuple[Any, ...], options: dict[str, Any]) -> Array:
     """The same dropout for all examples and heads: each is a call of its own with the same key."""
     # The checks of the kernel on the whole arrays, without computing anything.
-    jax.eval_shape(functools.partial(dot_product_attention, **options), query, key, value, bias, mask)
+    jax.eval_shape(functools.partial(dot_product_attention, **options), *arrays)
+    query, key, value, bias, mask = arrays
     *batch, length, heads, dim = query.shape
     kv_heads = key.shape[-2]
 
-    def grouped(x: Array | None) -> Array | None:  # (..., N or 1, T, S) to (..., K, G, T, S) or (..., 1, 1, T, S)
+    def grouped(
+        x: Array | None,
+    ) -> Array | None:  # (..., N or 1, T, S) to (..., K, G, T, S) or (..., 1, 1, T, S)
         if x is None:
             return None
         groups = (1, 1) if x.shape[-3] == 1 else (kv_heads, heads // kv_heads)
@@ -144,21 +152,27 @@ def _with_one_dropout_mask(
 
     def one_head(query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None) -> Array:
         bias, mask = (None if x is None else x[None] for x in (bias, mask))
-        return dot_product_attention(query[:, None], key[:, None], value[:, None], bias, mask, **options)[:, 0]
+        return dot_product_attention(query[:, None], key[:, None], value[:, None], bias, mask, **options)[
+            :, 0
+        ]
 
     queries = jnp.moveaxis(query.reshape(*batch, length, kv_heads, heads // kv_heads, dim), -4, -2)
     keys, values = (jnp.moveaxis(x, -3, -2)[..., None, :, :] for x in (key, value))
-    arrays = (queries, keys, values, grouped(bias), grouped(mask))
-    outputs = _over_leading_axes(one_head, arrays, query.ndim - 1)
+    operands = (queries, keys, values, grouped(bias), grouped(mask))
+    outputs = _over_leading_axes(one_head, operands, query.ndim - 1)
     return jnp.moveaxis(outputs, -2, -4).reshape(*batch, length, heads, value.shape[-1])
 
 
-def _over_leading_axes(function: Callable[..., Array], arrays: tuple[Array | None, ...], num_axes: int) -> Array:
+def _over_leading_axes(
+    function: Callable[..., Array], arrays: tuple[Array | None, ...], num_axes: int
+) -> Array:
     """``function`` mapped over leading axes that broadcast against each other, without broadcasting the arrays."""
     if num_axes == 0:
         return function(*arrays)
     axes = tuple(None if x is None or x.shape[0] == 1 else 0 for x in arrays)
-    arrays = tuple(x[0] if x is not None and axis is None else x for x, axis in zip(arrays, axes, strict=True))
+    arrays = tuple(
+        x[0] if x is not None and axis is None else x for x, axis in zip(arrays, axes, strict=True)
+    )
 
     def inner(*arrays: Array | None) -> Array:
         return _over_leading_axes(function, arrays, num_axes - 1)

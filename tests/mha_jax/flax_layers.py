@@ -1,6 +1,7 @@
 """Flax's own attention modules with weights drawn by NumPy, so that none has to be initialised (slow, op by op)."""
 
 import functools
+from typing import Any
 
 import jax
 import numpy as np
@@ -35,18 +36,23 @@ def flax_params(heads=HEADS, kv_heads=None, dim=DIM, features=FEATURES, kv_featu
     return jax.tree.map(lambda x: x.astype(normal(0).dtype), params)
 
 
-def nnx_layer(params=None, *, heads=HEADS, kv_heads=None, dim=DIM, features=FEATURES, **options):
+def nnx_layer(params=None, *, heads=HEADS, kv_heads=None, dim=DIM, features=FEATURES, **own):
     """``flax.nnx.MultiHeadAttention`` with the given parameters (by default `flax_params`)."""
     params = flax_params(heads, kv_heads, dim, features) if params is None else params
-    options |= {"num_heads": heads, "num_kv_heads": kv_heads, "in_features": features, "qkv_features": heads * dim}
+    options: dict[str, Any] = {"decode": False, "keep_rngs": False} | own
+    options |= {
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "in_features": features,
+        "qkv_features": heads * dim,
+    }
     options |= {"in_kv_features": params["key"]["kernel"].shape[0], "use_bias": "bias" in params["query"]}
-    options = {"decode": False, "keep_rngs": False} | options
     layer = nnx.eval_shape(lambda: nnx.MultiHeadAttention(rngs=nnx.Rngs(0), **options))
     nnx.update(layer, params)
     return layer
 
 
-def run_linen(*inputs, layer=None, params=None, rngs=None, mutable=False, cache=None, **call):
+def run_linen(*inputs, layer=None, params=None, rngs=None, mutable: Any = False, cache=None, **call):
     """``flax.linen.MultiHeadDotProductAttention`` with the given parameters (by default `flax_params`)."""
     variables = {"params": flax_params() if params is None else params}
     if cache is not None:

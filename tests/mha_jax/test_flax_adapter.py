@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from mha_jax.flax_adapter import attention_fn
 from tests.mha_jax.flax_layers import DIM, FEATURES, HEADS, nnx_layer, normal, run_linen, tolerance
 
 BATCH, LENGTH, KEYS = 2, 5, 13  # distinct primes, also of heads, their dimension and features
-OURS = {"attention_fn": attention_fn}
+OURS: dict[str, Any] = {"attention_fn": attention_fn}
 # Every row attends something; examples, heads and rows differ.
 MASK = np.random.default_rng(0).random((BATCH, HEADS, LENGTH, LENGTH)) < 0.6
 MASK[..., 0] = True
@@ -40,7 +41,9 @@ class _AnyName(dict):
 
 
 class _TakesEverything(inspect.Signature):
-    parameters = _AnyName()
+    @property
+    def parameters(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _AnyName()
 
 
 def _recorder():
@@ -81,7 +84,7 @@ def test_arguments_of_flaxs_own_functions_have_the_same_names_and_defaults(origi
 
 # The same outputs as with Flax's own function
 
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "mask": {"mask": MASK},
     "mask of floats": {"mask": MASK.astype(np.float32)},
@@ -98,7 +101,7 @@ NAMES = [("nnx", case) for case in (*CASES, "cross", "grouped", "bfloat16")] + [
 def _outputs():
     """By module and case: the output with our function and with Flax's; all in one compilation."""
 
-    def output(module, case, own):
+    def output(module, case, own: dict[str, Any]):
         call, layer, inputs = CASES.get(case, {}), dict(own), (_x(),)
         if case == "cross":
             inputs = _x(), _x(KEYS)
@@ -110,7 +113,11 @@ def _outputs():
         elif "float16" in case:
             layer |= {"dtype": jnp.dtype(case)}
         call = {name: jnp.asarray(x) if name == "mask" else x for name, x in call.items()}
-        return nnx_layer(**layer)(*inputs, **call) if module == "nnx" else run_linen(*inputs, layer=layer, **call)
+        return (
+            nnx_layer(**layer)(*inputs, **call)
+            if module == "nnx"
+            else run_linen(*inputs, layer=layer, **call)
+        )
 
     return jax.jit(lambda: {name: [output(*name, own) for own in (OURS, {})] for name in NAMES})()
 
@@ -140,7 +147,9 @@ def test_bias_is_added():
 
 
 def test_inputs_are_cast_to_dtype_or_by_the_function_given():
-    query, key, value = (jax.ShapeDtypeStruct((5, 3, 7), dtype) for dtype in ("float32", "bfloat16", "float16"))
+    query, key, value = (
+        jax.ShapeDtypeStruct((5, 3, 7), dtype) for dtype in ("float32", "bfloat16", "float16")
+    )
 
     def dtype(**options):
         return jax.eval_shape(functools.partial(attention_fn, **options), query, key, value).dtype
@@ -152,7 +161,7 @@ def test_inputs_are_cast_to_dtype_or_by_the_function_given():
 
 def test_precision_reaches_both_products():
     def products(precision):
-        attend = functools.partial(attention_fn, precision=precision)
+        attend: Any = functools.partial(attention_fn, precision=precision)
         return str(jax.make_jaxpr(attend)(*_heads())).count("Precision.HIGHEST")
 
     with jax.default_matmul_precision("default"):
@@ -160,14 +169,20 @@ def test_precision_reaches_both_products():
         assert products(jax.lax.Precision.HIGHEST) >= 2
 
 
-@pytest.mark.parametrize("name", ["einsum_dot_general", "qk_attn_weights_einsum", "attn_weights_value_einsum"])
+@pytest.mark.parametrize(
+    "name", ["einsum_dot_general", "qk_attn_weights_einsum", "attn_weights_value_einsum"]
+)
 def test_other_products_are_refused(name):
+    query, key, value = _heads()
+    other: Any = {name: jnp.einsum}
     with pytest.raises(NotImplementedError, match=rf"^{name}: the kernels have their own matrix products"):
-        attention_fn(*_heads(), **{name: jnp.einsum})
+        attention_fn(query, key, value, **other)
 
 
 def test_other_products_are_refused_inside_linen():
-    einsums = {name: lambda: jnp.einsum for name in ("qk_attn_weights_einsum_cls", "attn_weights_value_einsum_cls")}
+    einsums = {
+        name: lambda: jnp.einsum for name in ("qk_attn_weights_einsum_cls", "attn_weights_value_einsum_cls")
+    }
     with pytest.raises(NotImplementedError, match=r"^qk_attn_weights_einsum: "):
         jax.eval_shape(lambda: run_linen(_x(), layer=OURS | einsums))
 
@@ -242,10 +257,10 @@ def _weights_after_dropout():
     value = jnp.broadcast_to(jnp.eye(KEYS, dtype=query.dtype)[None, :, None], (BATCH, KEYS, 2, KEYS))
     bias = jnp.asarray(normal(3, 1, 4, LENGTH, KEYS), np.float32)
 
-    def attend(mask, **options):
+    def attend(mask, **options: Any):
         return jnp.moveaxis(attention_fn(query, key, value, bias, mask, **options), 1, 2)
 
-    masks = [None]
+    masks: list[Any] = [None]
     for i, shape in enumerate([(BATCH, 1, LENGTH, KEYS), (1, 4, 1, KEYS)]):
         masks.append(np.random.default_rng(i).random(shape) < 0.7)
         masks[-1][..., 0] = True
@@ -264,7 +279,9 @@ def _weights_after_dropout():
 def test_dropout_removes_weights_and_scales_the_others(broadcast):
     dropped, without, _ = _weights_after_dropout()
     removed = dropped[broadcast][0] == 0
-    for found, weights in zip(dropped[broadcast], without, strict=False):  # a mask does not change what is dropped
+    for found, weights in zip(
+        dropped[broadcast], without, strict=False
+    ):  # a mask does not change what is dropped
         np.testing.assert_allclose(found, np.where(removed, 0, weights / (1 - RATE)), rtol=2e-5, atol=1e-7)
     masks = removed.reshape(-1, LENGTH, KEYS)
     assert len(np.unique(masks, axis=0)) == (1 if broadcast else len(masks))  # one for all, or one for each
@@ -348,7 +365,8 @@ def test_options_of_the_kernel_reach_it_through_partial():
     def compute():
         mask = jnp.asarray(band)[None, None]
         outputs = []
-        for own, call in (({}, {"mask": mask}), ({"attention_fn": windowed}, {})):
+        pairs: Any = ({}, {"mask": mask}), ({"attention_fn": windowed}, {})
+        for own, call in pairs:
             outputs.append([nnx_layer(**own)(_x(), **call), run_linen(_x(), layer=own, **call)])
         changed = [nnx_layer(attention_fn=f)(_x()) for f in (attention_fn, capped, scaled)]
         return outputs, changed
