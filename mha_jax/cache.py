@@ -15,7 +15,7 @@ the compiled function returns an error that names the cache.
 Sizes: `bytes_per_token`.
 """
 
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import jax
 import jax.numpy as jnp
@@ -135,8 +135,9 @@ def append(cache: Cache, first: Array, second: Array) -> Cache:
     Raises:
         ValueError: shapes do not agree, or the length is known and there is no room.
     """
-    axis, room = _token_axis(cache), capacity(cache)
+    axis = _token_axis(cache)
     count = _check_entries(cache, first, second, axis)
+    room = capacity(cache)
     message = "cache: expected room for {count} more entries, got {length} of {room} in use"
     if isinstance(cache.length, jax.core.Tracer):
         details = {"count": jnp.int32(count), "length": cache.length, "room": jnp.int32(room)}
@@ -219,7 +220,7 @@ def _leading(batch_shape: tuple[int, ...], capacity: int) -> tuple[int, ...]:
     return (*(check_size("batch_shape", size) for size in batch_shape), check_size("capacity", capacity))
 
 
-def _token_axis(cache: KVCache | LatentCache) -> int:
+def _token_axis(cache: Any) -> int:
     if not isinstance(cache, KVCache | LatentCache):
         raise ValueError(f"cache: expected a KVCache or a LatentCache, got {type(cache).__name__}")
     return -3 if isinstance(cache, KVCache) else -2

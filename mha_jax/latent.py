@@ -323,7 +323,7 @@ def latent_attention(
         key,
         value,
         scale=scale,
-        is_causal=cache is not None or bool(is_causal),
+        is_causal=cache is not None if is_causal is None else is_causal,
         query_offset=offset,
         precision=precision,
         **options,

@@ -293,7 +293,7 @@ def multi_head_attention(
         query,
         key,
         value,
-        is_causal=bool(is_causal),
+        is_causal=False if is_causal is None else is_causal,
         query_offset=query_offset,
         precision=precision,
         **options,

@@ -41,7 +41,7 @@ class RotaryEmbedding:
         ValueError: a setting is outside its range.
     """
 
-    base: float = 10_000.0
+    base: float | int = 10_000.0
     dims: int | None = None
     style: Style = "half"
 
