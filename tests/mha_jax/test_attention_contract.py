@@ -1,15 +1,9 @@
 """The contract of attention: every implementation against the float64 oracle, forwards and backwards."""
 
-import inspect
-
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
-import mha_jax
-from tests.mha_jax.cases import DTYPE, X64, Case, Shape, check, expected, label, pairs, run
-from tests.mha_jax.implementations import ALL, NEEDS, OURS
+from tests.mha_jax.cases import Case, Shape, check, expected, pairs, run
+from tests.mha_jax.implementations import ALL
 
 pytestmark = [pytest.mark.usefixtures("strict")]
 

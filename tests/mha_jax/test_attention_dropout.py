@@ -19,15 +19,19 @@ SHAPE = Shape(T=29, S=31, N=6, K=3, D=2, E=31)
 
 
 @jit
-def _kept(key):
-    """Which weights dropout keeps, (implementation, B, N, T, S): equal weights of values that are unit vectors."""
-    x = jnp.zeros(SHAPE.of("BTND")), jnp.zeros(SHAPE.of("BSKD"))
+def _kept_by_all(key):
+    zeros = jnp.zeros(SHAPE.of("BTND")), jnp.zeros(SHAPE.of("BSKD"))
     values = jnp.broadcast_to(jnp.eye(SHAPE.S)[None, :, None], SHAPE.of("BSKE"))
-    found = []
-    for implementation in OURS:
-        output, lse = implementation.call(*x, values, dropout_rate=RATE, dropout_key=key)
-        found.append((jnp.swapaxes(output, 1, 2) * SHAPE.S, lse))
-    return [jnp.stack(y) for y in zip(*found, strict=True)]
+    return [x.call(*zeros, values, dropout_rate=RATE, dropout_key=key) for x in OURS]
+
+
+def _kept(seed):
+    """Weights after dropout in units of those before, (implementation, B, N, T, S), and lse.
+
+    All weights are equal, and values that are unit vectors show them.
+    """
+    outputs, lse = zip(*_kept_by_all(jax.random.key(seed)), strict=True)
+    return np.stack(outputs).swapaxes(2, 3) * SHAPE.S, np.stack(lse)
 
 
 def _is_a_share(mean, draws, probability):
@@ -36,9 +40,9 @@ def _is_a_share(mean, draws, probability):
 
 
 def test_a_kept_weight_is_scaled_and_the_lse_stays():
-    weights, lse = _kept(jax.random.key(0))
-    dropped = np.asarray(weights) == 0
-    np.testing.assert_allclose(np.asarray(weights)[~dropped], 1 / (1 - RATE), rtol=1e-5)
+    weights, lse = _kept(0)
+    dropped = weights == 0
+    np.testing.assert_allclose(weights[~dropped], 1 / (1 - RATE), rtol=1e-5)
     np.testing.assert_allclose(lse, math.log(SHAPE.S), rtol=1e-6)
     _is_a_share(dropped[0].mean(), dropped[0].size, RATE)
     for axes in (0, 2, 3), (1, 2, 3), (0, 1, 2), (0, 1, 3):  # of every head, example, key and query
@@ -47,14 +51,14 @@ def test_a_kept_weight_is_scaled_and_the_lse_stays():
 
 
 def test_every_implementation_drops_the_same():
-    weights, _ = _kept(jax.random.key(1))
+    weights, _ = _kept(1)
     for other in weights[1:]:
         np.testing.assert_array_equal(other == 0, weights[0] == 0)
 
 
 def test_every_head_example_query_and_key_has_its_own_draws():
     """Two slices agree where both are kept or both dropped: a share of p^2 + (1 - p)^2 if they are independent."""
-    kept = np.asarray(_kept(jax.random.key(2))[0][0]) != 0
+    kept = _kept(2)[0][0] != 0
     agreement = RATE**2 + (1 - RATE) ** 2
     rows = kept.reshape(-1, SHAPE.T, SHAPE.S)
     for i in range(len(rows)):
@@ -66,7 +70,7 @@ def test_every_head_example_query_and_key_has_its_own_draws():
 
 
 def test_the_key_decides():
-    first, again, other = (_kept(jax.random.key(i))[0] for i in (3, 3, 4))
+    first, again, other = (_kept(i)[0] for i in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
     _is_a_share(np.mean((first == 0) == (other == 0)), first[0].size, RATE**2 + (1 - RATE) ** 2)
 
@@ -98,11 +102,10 @@ def test_gradients_drop_what_the_output_dropped(implementation):
     check(found, (oracle.output, oracle.lse, oracle.gradients(g, d_lse)), DTYPE)
 
 
-def test_no_dropout_at_rate_zero_and_old_keys_are_keys():
-    case = Case("dropout")
-    x = case.draw()
-    attend = jit(lambda **y: DENSE.call(**x, **y)[0])
-    np.testing.assert_array_equal(DENSE.call(**x, dropout_rate=0.0, dropout_key=jax.random.key(0))[0], DENSE.call(**x)[0])
-    new, old = (make(3) for make in (jax.random.key, jax.random.PRNGKey))
-    y = [jit(lambda k: BLOCKWISE.call(**x, dropout_rate=0.5, dropout_key=k)[0])(k) for k in (new, old)]
-    np.testing.assert_array_equal(*y)
+def test_rate_zero_is_no_dropout_and_old_keys_are_keys():
+    x = Case("dropout").draw()
+    key = jax.random.key(3)
+    none = jit(lambda: (DENSE.call(**x), DENSE.call(**x, dropout_rate=0.0, dropout_key=key)))()
+    np.testing.assert_array_equal(none[0][0], none[1][0])
+    attend = jit(lambda *keys: [BLOCKWISE.call(**x, dropout_rate=0.5, dropout_key=y)[0] for y in keys])
+    np.testing.assert_array_equal(*attend(key, jax.random.PRNGKey(3)))
