@@ -28,4 +28,8 @@ Theory of the key-query channel:
 ===========  ====================================================
 """
 
+from mha_jax.attention import attention_weights, dot_product_attention
+from mha_jax.masks import causal_mask, padding_mask, window_mask
+
+__all__ = ["attention_weights", "causal_mask", "dot_product_attention", "padding_mask", "window_mask"]
 __version__ = "0.1.0"
