@@ -84,7 +84,7 @@ class Case:
             "dropout": "dropout_rate" in options,
             "rows without keys": self.empty_rows or self.mask is not None or x.S == 0,
             "float64": self.dtype == "float64",
-            "float16": self.dtype == "float16",
+            "16 bits": self.dtype in ("bfloat16", "float16"),
         }
         return frozenset(name for name, needed in needs.items() if needed)
 
@@ -159,7 +159,7 @@ def expected(case, arrays, *, has_lse=True, seed=0):
     return oracle.output, oracle.lse, oracle.gradients(d_output, d_lse if has_lse else None)
 
 
-def check(found, wanted, dtype, *, terms=32, one_cast=True):
+def check(found, wanted, dtype, *, terms=32):
     """Compare a run with the oracle.
 
     Sums of products are in `wide(dtype)`: an error of a few units in the last place for each of ``terms`` products, of the
@@ -171,7 +171,7 @@ def check(found, wanted, dtype, *, terms=32, one_cast=True):
     assert set(gradients) == set(wanted_gradients)
     assert output.dtype == dtype
     rounding = 0.0 if dtype == wide(dtype) else epsilon(dtype)
-    _close("output", output, wanted_output, dtype, terms, rounding if one_cast else 4 * rounding)
+    _close("output", output, wanted_output, dtype, terms, rounding)
     if lse is not None:
         assert lse.dtype == wide(dtype)
         _close("lse", lse, wanted_lse, dtype, terms, 0.0)
