@@ -1,7 +1,7 @@
 """Cases of the contract: shapes, arguments, random inputs, and the comparison of a run with the oracle.
 
-The lengths of the axes of a case are distinct, primes but for the number of query heads, so that swapped axes fail. One program
-(`compiled`) serves every case with the same shapes and static options, whatever the arrays hold.
+The lengths of the axes of a case are distinct, primes but for the number of query heads, so that swapped axes fail.
+One program (`compiled`) serves every case with the same shapes and static options, whatever the arrays hold.
 """
 
 import dataclasses
@@ -162,9 +162,9 @@ def expected(case, arrays, *, has_lse=True, seed=0):
 def check(found, wanted, dtype, *, terms=32):
     """Compare a run with the oracle.
 
-    Sums of products are in `wide(dtype)`: an error of a few units in the last place for each of ``terms`` products, of the
-    size of the largest entry. Then there is one rounding to ``dtype``, in the output, and two in a gradient, which also
-    depends on the output as it was rounded.
+    Sums of products are in `wide(dtype)`: an error of a few units in the last place for each of ``terms`` products, of
+    the size of the largest entry. Then there is one rounding to ``dtype`` of the output; gradients also depend on the
+    output as it was rounded.
     """
     output, lse, gradients = found
     wanted_output, wanted_lse, wanted_gradients = wanted
@@ -188,24 +188,21 @@ def _close(name, found, wanted, dtype, terms, rounding):
     np.testing.assert_allclose(np.asarray(found, np.float64), wanted, rtol=0, atol=tolerance, err_msg=name)
 
 
-def pairs(implementations, cases, float64=()):
+def pairs(implementations, cases, *, float64=(), slow=()):
     """Every implementation with every case that it can do, for `pytest.mark.parametrize`.
 
-    Run once more in float64 are the cases named in ``float64``, and with the slow tests all the others too.
+    Cases named in ``slow`` are run with the slow tests. Run once more in float64 are those named in ``float64``, and
+    with the slow tests all others.
     """
+
+    def marks(case):
+        found = [pytest.mark.float64] if case.dtype == DTYPE else []
+        left_out = case.name not in float64 if X64 else case.name in slow
+        return [*found, pytest.mark.slow] if left_out else found
+
     return [
-        pytest.param(x, case, marks=_marks(case, float64), id=f"{x.name}-{case.name}")
+        pytest.param(x, case, marks=marks(case), id=f"{x.name}-{case.name}")
         for x in implementations
         for case in cases
         if x.can(case.needs)
     ]
-
-
-def _marks(case, float64):
-    if case.dtype != DTYPE:
-        return []
-    return [pytest.mark.float64, *([pytest.mark.slow] if X64 and case.name not in float64 else [])]
-
-
-def label(x):
-    return getattr(x, "name", None) or str(x)

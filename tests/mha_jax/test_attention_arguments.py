@@ -82,7 +82,9 @@ def test_mixed_precision_arguments():
     wide = {x: arrays[x].astype(np.float32) for x in ("bias", "head_mask")}
     for implementation in OURS:
         with jax.numpy_dtype_promotion("strict"):
-            f = jit(jax.grad(lambda y, x, call=implementation.call: call(**(x | y))[0].astype(jnp.float32).sum()))
+            f = jit(
+                jax.grad(lambda y, x, call=implementation.call: call(**(x | y))[0].astype(jnp.float32).sum())
+            )
             found, wanted = f(wide, arrays), f({x: arrays[x] for x in wide}, arrays)
         for name in wide:
             assert found[name].dtype == jnp.float32

@@ -65,7 +65,9 @@ def test_every_head_example_query_and_key_has_its_own_draws():
         for j in range(i):
             _is_a_share((rows[i] == rows[j]).mean(), rows[i].size, agreement)
     for shift in 1, 2, 3, 7:
-        _is_a_share((kept[..., shift:, :] == kept[..., :-shift, :]).mean(), kept[..., shift:, :].size, agreement)
+        _is_a_share(
+            (kept[..., shift:, :] == kept[..., :-shift, :]).mean(), kept[..., shift:, :].size, agreement
+        )
         _is_a_share((kept[..., shift:] == kept[..., :-shift]).mean(), kept[..., shift:].size, agreement)
 
 
@@ -79,7 +81,9 @@ def test_the_key_decides():
 @each
 def test_gradients_drop_what_the_output_dropped(implementation):
     """Against the oracle, told which weights were kept. Unit vectors as values show that, in the same program."""
-    case = Case("dropout", Shape(S=7, E=7), bias="1NTS", mask="B1TS", head_mask="TN", options={"is_causal": True})
+    case = Case(
+        "dropout", Shape(S=7, E=7), bias="1NTS", mask="B1TS", head_mask="TN", options={"is_causal": True}
+    )
     arrays = case.draw()
     g, d_lse = case.cotangents()
 

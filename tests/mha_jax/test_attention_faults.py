@@ -10,7 +10,7 @@ import pytest
 
 import mha_jax
 from tests.mha_jax.cases import DTYPE, Case, Shape, array, check, epsilon, expected, jit, pairs, run
-from tests.mha_jax.implementations import ALL, OURS, Implementation
+from tests.mha_jax.implementations import ALL, JAX_NN, OURS, Implementation
 from tests.mha_jax.oracle import Attention
 
 pytestmark = [pytest.mark.usefixtures("strict")]
@@ -43,7 +43,9 @@ def test_heads_are_axis_minus_two_and_groups_repeat_their_key_head(implementatio
         np.testing.assert_allclose(np.asarray(output)[:, :, n], weight @ v[:, :, n // 2], atol=1e-5)
     # The gradient of a key/value head is the sum over its group: of runs in which one query head has a cotangent.
     d_output, _ = case.cotangents()
-    program = jit(lambda g: jax.vjp(lambda k, v: implementation.call(arrays["query"], k, v)[0], *_kv(arrays))[1](g))
+    program = jit(
+        lambda g: jax.vjp(lambda k, v: implementation.call(arrays["query"], k, v)[0], *_kv(arrays))[1](g)
+    )
     parts = [program(d_output * array(np.arange(6) == n, DTYPE)[None, None, :, None]) for n in range(6)]
     for n, (dk, dv) in enumerate(parts):
         others = [i for i in range(3) if i != n // 2]
@@ -64,7 +66,9 @@ BIAS = Case("-inf bias", bias="BNTS", infinite_bias=True)
 LENGTHS = Case(
     "both lengths", lengths={"query_seq_lengths": [3, 5], "key_value_seq_lengths": [6, 0]}, empty_rows=True
 )
-OFFSET = Case("offset, causal", lengths={"query_offset": [1, -2]}, options={"is_causal": True}, empty_rows=True)
+OFFSET = Case(
+    "offset, causal", lengths={"query_offset": [1, -2]}, options={"is_causal": True}, empty_rows=True
+)
 
 
 def _rows(shape, which):
@@ -108,13 +112,15 @@ def test_a_row_without_a_key_is_zero_with_zero_gradients(implementation, case, w
 
 @FLOAT64
 @pytest.mark.parametrize(
-    ("implementation", "case"), [(x, case) for x in OURS for case in (ROWS, LENGTHS, OFFSET)], ids=lambda x: x.name
+    ("implementation", "case"),
+    [(x, case) for x in OURS for case in (ROWS, LENGTHS, OFFSET)],
+    ids=lambda x: x.name,
 )
 def test_rows_without_a_key_by_other_arguments(implementation, case):
     arrays = case.draw()
     if case is ROWS:
         arrays["mask"][:, :, 2] = False
-    (output, lse, gradients), wanted = judge(implementation, case, arrays)
+    (output, _, gradients), wanted = judge(implementation, case, arrays)
     rows = np.isneginf(wanted[1])
     assert 0 < rows.mean() < 1
     assert not np.any(np.asarray(output)[rows])
@@ -146,10 +152,17 @@ UNREAD = [
     BIAS,
     Case("-inf bias 1N1S", bias="1N1S", infinite_bias=True),
     LENGTHS,
-    Case("both lengths, bias", bias="11TS", lengths={"query_seq_lengths": 4, "key_value_seq_lengths": [3, 5]}),
+    Case(
+        "both lengths, bias", bias="11TS", lengths={"query_seq_lengths": 4, "key_value_seq_lengths": [3, 5]}
+    ),
     Case("causal, T < S", options={"is_causal": True}),
     OFFSET,
-    Case("window beside the keys", lengths={"query_offset": 9}, options={"local_window_size": (4, 1)}, empty_rows=True),
+    Case(
+        "window beside the keys",
+        lengths={"query_offset": 9},
+        options={"local_window_size": (4, 1)},
+        empty_rows=True,
+    ),
     Case("no batch axis", Shape(batch=()), mask="NTS", bias="1TS", lengths={"key_value_seq_lengths": 5}),
     Case(
         "everything",
@@ -175,9 +188,12 @@ def _hide(case, arrays):
 
 @FLOAT64
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize(("implementation", "case"), pairs(OURS, UNREAD, [x.name for x in UNREAD[:3]]))
+@pytest.mark.parametrize(
+    ("implementation", "case"),
+    pairs(OURS, UNREAD, float64=[x.name for x in UNREAD[:3]], slow=[UNREAD[4].name, UNREAD[6].name]),
+)
 def test_what_nobody_reads_never_arrives(implementation, case, bad):
-    """NaN and inf there change no bit of output, lse or any gradient, and what is there gets a gradient of zero."""
+    """NaN and inf change no bit of output, lse or any gradient, and get a gradient of zero themselves."""
     arrays = _hide(case, case.draw())
     oracle = _oracle(case, arrays)
     read = {"query": oracle.allowed.any((-3, -1))}
@@ -229,7 +245,9 @@ def test_lse_of_16_bits_is_float32_and_has_a_gradient(implementation, dtype):
 
     @jit
     def slope(q):
-        return jax.value_and_grad(lambda q: implementation.call(q, arrays["key"], arrays["value"])[1].sum())(q)
+        return jax.value_and_grad(lambda q: implementation.call(q, arrays["key"], arrays["value"])[1].sum())(
+            q
+        )
 
     lse, gradient = slope(arrays["query"])
     assert lse.dtype == jnp.float32
@@ -266,11 +284,10 @@ def test_two_halves_of_the_keys_merge_by_lse(implementation, split):
 
 @FLOAT64
 @each
-@pytest.mark.parametrize(("T", "S"), [(1, 5), (5, 3), (5, 7)])
+@pytest.mark.parametrize(("T", "S"), [(1, 5), (5, 3)])
 def test_causal_without_an_offset_is_aligned_top_left(implementation, T, S):
     """Query 0 reads key 0 alone, query t the first t + 1 keys: by gradients that are exactly zero, and by jax.nn."""
-    case = Case("causal", Shape(T=T, S=S, E=11), options={"is_causal": True})
-    arrays = case.draw()
+    arrays = Case("causal", Shape(T=T, S=S, E=11)).draw()
 
     @jit
     def reads(q, k, v):
@@ -288,9 +305,9 @@ def test_causal_without_an_offset_is_aligned_top_left(implementation, T, S):
 
     for found in reads(arrays["query"], arrays["key"], arrays["value"]):
         np.testing.assert_array_equal(found, np.tri(T, S, dtype=bool))
-    x = arrays["query"], arrays["key"], arrays["value"]
-    theirs = jit(lambda *x: jax.nn.dot_product_attention(*x, is_causal=True))(*x)
-    np.testing.assert_allclose(run(implementation, case, arrays)[0], theirs, atol=5e-6)
+    theirs, _ = jit(lambda x: JAX_NN.call(**x, is_causal=True))(arrays)
+    ours, _ = jit(lambda x: implementation.call(**x, is_causal=True))(arrays)
+    np.testing.assert_allclose(ours, theirs, atol=5e-6)
 
 
 @FLOAT64
@@ -313,28 +330,36 @@ def test_an_offset_is_a_part_of_the_queries(implementation):
 
 
 BANDS = [
-    ("window", {"local_window_size": (0, 3)}, lambda t, s: 0 <= s - t <= 3),
-    ("window", {"local_window_size": (2, 0)}, lambda t, s: -2 <= s - t <= 0),
-    ("window", {"local_window_size": 1}, lambda t, s: -1 <= s - t <= 1),
-    ("window", {"local_window_size": (0, 0)}, lambda t, s: s == t),
-    ("window", {"local_window_size": (100, 100)}, lambda t, s: True),
-    ("causal window", {"local_window_size": (1, 2), "is_causal": True}, lambda t, s: -1 <= s - t <= 0),
+    ({"local_window_size": (0, 3)}, lambda t, s: 0 <= s - t <= 3),
+    ({"local_window_size": (2, 0)}, lambda t, s: -2 <= s - t <= 0),
+    ({"local_window_size": 1}, lambda t, s: -1 <= s - t <= 1),
+    ({"local_window_size": (0, 0)}, lambda t, s: s == t),
+    ({"local_window_size": (100, 100)}, lambda t, s: True),
+    ({"local_window_size": (1, 2), "is_causal": True}, lambda t, s: -1 <= s - t <= 0),
+    ({"local_window_size": (1, 2), "query_offset": 2}, lambda t, s: -1 <= s - t - 2 <= 2),
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "band"), BANDS, ids=lambda x: str(x).replace("local_window_size", ""))
 @each
-def test_a_window_without_a_mask_is_the_band(implementation, name, options, band):
-    case = Case(name, Shape(E=11), options=options)
-    arrays = case.draw()
-    masked = Case("by mask", Shape(E=11), mask="11TS")
-    mask = np.array([[[[band(t, s) for s in range(7)] for t in range(5)]]])
-    found, wanted = run(implementation, case, arrays), run(implementation, masked, arrays | {"mask": mask})
-    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        np.testing.assert_allclose(x, y, atol=1e-5)
-    if name == "window":  # jax.nn reads one number and the pair as we do
-        x = arrays["query"], arrays["key"], arrays["value"]
-        np.testing.assert_allclose(found[0], jit(lambda *x: jax.nn.dot_product_attention(*x, **options))(*x), atol=5e-6)
+def test_a_window_without_a_mask_is_the_band(implementation):
+    arrays = Case("windows", Shape(E=11)).draw()
+    program = jit(lambda arrays: [implementation.call(**arrays, **options) for options, _ in BANDS])
+    for (output, lse), (options, band) in zip(program(arrays), BANDS, strict=True):
+        mask = np.array([[[[band(t, s) for s in range(7)] for t in range(5)]]])
+        oracle = Attention(**arrays, mask=mask)
+        np.testing.assert_allclose(output, oracle.output, atol=5e-6, err_msg=str(options))
+        np.testing.assert_allclose(lse, oracle.lse, atol=5e-6, err_msg=str(options))
+
+
+def test_jax_nn_has_the_same_windows():
+    arrays = Case("windows", Shape(E=11)).draw()
+    theirs = [options for options, _ in BANDS if "query_offset" not in options]
+    for options, output in zip(
+        theirs, jit(lambda x: [JAX_NN.call(**x, **y)[0] for y in theirs])(arrays), strict=True
+    ):
+        np.testing.assert_allclose(
+            output, Attention(**arrays, **options).output, atol=5e-6, err_msg=str(options)
+        )
 
 
 @each
@@ -373,7 +398,7 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize(("implementation", "case"), pairs(ALL, SIZES, [x.name for x in SIZES[:2]]))
+@pytest.mark.parametrize(("implementation", "case"), pairs(ALL, SIZES, float64=[x.name for x in SIZES[:2]]))
 def test_any_size(implementation, case):
     judge(implementation, case, case.draw())
 

@@ -54,7 +54,9 @@ def test_vmap_of_value_and_gradient_equals_a_loop(implementation):
 
 
 @each
-@pytest.mark.parametrize("mapped", ["query", "key", "value", "bias", "mask", "key_value_seq_lengths", "query_offset"])
+@pytest.mark.parametrize(
+    "mapped", ["query", "key", "value", "bias", "mask", "key_value_seq_lengths", "query_offset"]
+)
 def test_vmap_over_one_argument_alone(implementation, mapped):
     arrays = _draw((2,)) | {
         "key_value_seq_lengths": np.int32([4, 2]),
@@ -66,7 +68,9 @@ def test_vmap_over_one_argument_alone(implementation, mapped):
     def attend(*x):
         return implementation.call(**dict(zip(names, x, strict=True)), **OPTIONS)
 
-    output, lse = jit(jax.vmap(attend, in_axes=tuple(0 if x == mapped else None for x in names)))(*shared.values())
+    output, lse = jit(jax.vmap(attend, in_axes=tuple(0 if x == mapped else None for x in names)))(
+        *shared.values()
+    )
     for i in range(2):
         oracle = Attention(**{x: arrays[x][i if x == mapped else 0] for x in names}, **OPTIONS)
         np.testing.assert_allclose(np.asarray(output)[i], oracle.output, atol=TOLERANCE)
@@ -87,7 +91,9 @@ def test_jacobian_by_rows_is_the_gradient_of_every_output(implementation):
         g[index] = 1
         wanted = oracle.gradients(g)
         for name, jacobian in zip(("query", "key", "value"), jacobians, strict=True):
-            np.testing.assert_allclose(np.asarray(jacobian)[index], wanted[name], atol=TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(
+                np.asarray(jacobian)[index], wanted[name], atol=TOLERANCE, err_msg=name
+            )
 
 
 def _loss(implementation, arrays, options):
