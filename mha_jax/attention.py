@@ -19,6 +19,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Real
 
 from mha_jax._arguments import Sizes, check_sizes, checked_head_mask, merge_heads, prepare
+from mha_jax._kernels.blocks import Blocks
+from mha_jax._kernels.blockwise import blockwise_attention
 from mha_jax._kernels.dense import dense_attention, dense_weights
 from mha_jax._kernels.head import Operands, Options, map_heads
 
@@ -171,9 +173,9 @@ def dot_product_attention(
         dropout_key=dropout_key,
         precision=precision,
     )
-    if implementation in ("blockwise", "cudnn"):
+    if implementation == "cudnn":
         raise NotImplementedError(f"implementation: {implementation!r} does not exist yet")
-    output, lse = _over_heads(operands, options, sizes)
+    output, lse = _over_heads(operands, options, sizes, implementation or "dense")
     output, lse = merge_heads(output, sizes), merge_heads(lse, sizes)
     if head_mask is not None:
         output = output * checked_head_mask(head_mask, sizes, output.dtype)[..., None]
@@ -248,10 +250,14 @@ def attention_weights(
     return weights.reshape(sizes.logits).astype(query.dtype)
 
 
-def _over_heads(operands: Operands, options: Options, sizes: Sizes) -> tuple[Array, Array]:
+def _over_heads(operands: Operands, options: Options, sizes: Sizes, implementation: str) -> tuple[Array, Array]:
     """Output (..., K, G, T, E) and log-sum-exp (..., K, G, T)."""
     if sizes.empty:
         shape = (*sizes.heads, sizes.queries)
         dtype = operands.query.dtype
         return jnp.zeros((*shape, operands.value.shape[-1]), dtype), jnp.full(shape, -jnp.inf, dtype)
+    if implementation == "blockwise":
+        import os
+        bq,bk=map(int,os.environ.get("BLK","512,512").split(","))
+        return blockwise_attention(operands, options, sizes.heads, Blocks(min(bq, sizes.queries), min(bk, sizes.keys)))
     return map_heads(lambda head: dense_attention(head, options), operands, sizes.heads)

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_jax._kernels.head import Operands, Options, drop, tile_logits
+from mha_jax._kernels.head import Operands, Options, drop, product, tile_logits, tile_scores
 
 
 def dense_attention(operands: Operands, options: Options) -> tuple[Float[Array, "T E"], Float[Array, "T"]]:
     """Output and log-sum-exp of one head of one example; 0 and -inf in rows without a key."""
     weights, lse = dense_weights(operands, options)
-    output = jnp.matmul(weights, operands.value, precision=options.precision)
+    output = product(weights, operands.value, (1, 0), options)
     # Such an output is a constant: what comes back to it, NaN included, goes no further.
     return jnp.where(jnp.isneginf(lse)[:, None], jnp.zeros_like(output), output), lse
 
@@ -24,7 +24,7 @@ def dense_weights(operands: Operands, options: Options) -> tuple[Float[Array, "T
     """Weights, after dropout if there is any, and log-sum-exp of one head of one example."""
     rows = jnp.arange(operands.query.shape[0], dtype=jnp.int32)
     columns = jnp.arange(operands.key.shape[0], dtype=jnp.int32)
-    weights, lse = _softmax(tile_logits(operands, options, rows, columns))
+    weights, lse = _softmax(tile_logits(tile_scores(operands, options), operands, options, rows, columns))
     return drop(weights, operands, options, rows, columns), lse
 
 

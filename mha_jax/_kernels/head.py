@@ -23,6 +23,7 @@ from jax import lax
 from jax.extend.random import threefry2x32_p
 from jaxtyping import Array, Bool, Float, Int32, UInt32
 
+In = TypeVar("In")
 Out = TypeVar("Out")
 
 
@@ -70,7 +71,7 @@ class Options(NamedTuple):
     precision: Any = None
 
 
-def map_heads(kernel: Callable[[Operands], Out], operands: Operands, sizes: tuple[int, ...]) -> Out:
+def map_heads(kernel: Callable[[In], Out], operands: In, sizes: tuple[int, ...]) -> Out:
     """Map a kernel of one head over leading axes of ``sizes``; operands share axes in which their size is 1."""
     if not sizes:
         return kernel(operands)
@@ -80,34 +81,33 @@ def map_heads(kernel: Callable[[Operands], Out], operands: Operands, sizes: tupl
     return inner(own)
 
 
-def may_mask(operands: Operands, options: Options) -> bool:
-    """Whether some query may be kept from some key: where not, no tile needs a mask or a guarded row."""
-    arrays = (operands.bias, operands.mask, operands.query_length, operands.key_length)
-    return any(x is not None for x in (*arrays, options.lower, options.upper))
-
-
-def tile_scores(query: Array, key: Array, options: Options) -> Array:
+def tile_scores(operands: Operands, options: Options) -> Array:
     """Scores of a tile, soft-capped: what a bias is added to."""
-    scores = lax.dot_general(query, key, (((1,), (1,)), ((), ())), precision=options.precision)
+    scores = product(operands.query, operands.key, (1, 1), options)
     if options.soft_cap is None:
         return scores
     return options.soft_cap * jnp.tanh(scores / options.soft_cap)
 
 
-def tile_logits(operands: Operands, options: Options, rows: Array, columns: Array) -> Array:
+def tile_logits(scores: Array, operands: Operands, options: Options, rows: Array, columns: Array) -> Array:
     """Logits of a tile, -inf where masked.
 
     Args:
+        scores: of the tile.
         operands: those of the tile's queries and keys; bias and mask are the tile's own.
         options: of the call.
         rows: int32, positions of the tile's queries.
         columns: int32, positions of the tile's keys.
     """
-    logits = tile_scores(operands.query, operands.key, options)
-    if operands.bias is not None:
-        logits = logits + operands.bias
+    logits = scores if operands.bias is None else scores + operands.bias
     visible = tile_visible(operands, options, rows, columns)
     return logits if visible is None else jnp.where(visible, logits, -jnp.inf)
+
+
+def product(left: Array, right: Array, contracted: tuple[int, int], options: Options) -> Array:
+    """Product of two matrices, contracted over one axis of each."""
+    dimensions = (((contracted[0],), (contracted[1],)), ((), ()))
+    return lax.dot_general(left, right, dimensions, precision=options.precision)
 
 
 def tile_visible(operands: Operands, options: Options, rows: Array, columns: Array) -> Array | None:
