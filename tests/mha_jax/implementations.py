@@ -8,10 +8,13 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest import mock
 
 import jax
 
 import mha_jax
+from mha_jax import attention
+from mha_jax._kernels.blocks import Blocks
 
 # What a case may need beyond plain softmax attention with one mask argument.
 NEEDS = frozenset(
@@ -60,6 +63,20 @@ def _ours(implementation):
     return call
 
 
+def _in_blocks(queries, keys):
+    """Blockwise in small blocks, so that small arrays have many, the last of them ragged."""
+    whole = attention.blockwise_attention
+
+    def small(operands, options, heads, blocks):
+        return whole(operands, options, heads, Blocks(min(queries, blocks.queries), min(keys, blocks.keys)))
+
+    def call(*arguments, **options):
+        with mock.patch.object(attention, "blockwise_attention", small):
+            return _ours("blockwise")(*arguments, **options)
+
+    return call
+
+
 def _jax_nn(query, key, value, bias=None, mask=None, **options):
     output = jax.nn.dot_product_attention(query, key, value, bias, mask, implementation="xla", **options)
     return output, None
@@ -67,6 +84,7 @@ def _jax_nn(query, key, value, bias=None, mask=None, **options):
 
 DENSE = Implementation("dense", _ours("dense"))
 BLOCKWISE = Implementation("blockwise", _ours("blockwise"))
+BLOCKS = Implementation("blocks of 2 x 3", _in_blocks(2, 3))
 JAX_NN = Implementation(
     "jax.nn",
     _jax_nn,
@@ -85,5 +103,6 @@ JAX_NN = Implementation(
         "16 bits": "promotes dtypes on its own, and asks for products of float16 that a CPU does not have",
     },
 )
-OURS = (DENSE, BLOCKWISE)
+# Small blocks stand for blockwise in most tests: small arrays fit into one block of the usual size.
+OURS = (DENSE, BLOCKS)
 ALL = (*OURS, JAX_NN)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.mha_jax.cases import DTYPE, Case, Shape, check, jit
-from tests.mha_jax.implementations import BLOCKWISE, DENSE, OURS
+from tests.mha_jax.implementations import BLOCKS, BLOCKWISE, DENSE, OURS
 from tests.mha_jax.oracle import Attention
 
 pytestmark = [pytest.mark.usefixtures("strict")]
@@ -22,7 +22,7 @@ SHAPE = Shape(T=29, S=31, N=6, K=3, D=2, E=31)
 def _kept_by_all(key):
     zeros = jnp.zeros(SHAPE.of("BTND")), jnp.zeros(SHAPE.of("BSKD"))
     values = jnp.broadcast_to(jnp.eye(SHAPE.S)[None, :, None], SHAPE.of("BSKE"))
-    return [x.call(*zeros, values, dropout_rate=RATE, dropout_key=key) for x in OURS]
+    return [x.call(*zeros, values, dropout_rate=RATE, dropout_key=key) for x in (*OURS, BLOCKWISE)]
 
 
 def _kept(seed):
@@ -111,5 +111,5 @@ def test_rate_zero_is_no_dropout_and_old_keys_are_keys():
     key = jax.random.key(3)
     none = jit(lambda: (DENSE.call(**x), DENSE.call(**x, dropout_rate=0.0, dropout_key=key)))()
     np.testing.assert_array_equal(none[0][0], none[1][0])
-    attend = jit(lambda *keys: [BLOCKWISE.call(**x, dropout_rate=0.5, dropout_key=y)[0] for y in keys])
+    attend = jit(lambda *keys: [BLOCKS.call(**x, dropout_rate=0.5, dropout_key=y)[0] for y in keys])
     np.testing.assert_array_equal(*attend(key, jax.random.PRNGKey(3)))

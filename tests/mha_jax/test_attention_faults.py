@@ -10,7 +10,7 @@ import pytest
 
 import mha_jax
 from tests.mha_jax.cases import DTYPE, Case, Shape, array, check, epsilon, expected, jit, pairs, run
-from tests.mha_jax.implementations import ALL, JAX_NN, OURS, Implementation
+from tests.mha_jax.implementations import BLOCKWISE, DENSE, JAX_NN, OURS, Implementation
 from tests.mha_jax.oracle import Attention
 
 pytestmark = [pytest.mark.usefixtures("strict")]
@@ -19,11 +19,11 @@ FLOAT64 = pytest.mark.float64
 each = pytest.mark.parametrize("implementation", OURS, ids=lambda x: x.name)
 
 
-def judge(implementation, case, arrays, seed=0):
+def judge(implementation, case, arrays, *, seed=0, terms=None):
     """Run, compare with the oracle, and return the run and the oracle's."""
     found = run(implementation, case, arrays, seed=seed)
     wanted = expected(case, arrays, has_lse=found[1] is not None, seed=seed)
-    check(found, wanted, case.dtype)
+    check(found, wanted, case.dtype, terms=terms or 32 * max(1, case.magnitude**2))
     return found, wanted
 
 
@@ -220,11 +220,11 @@ def _oracle(case, arrays):
 
 @each
 def test_float16_logits_beyond_its_range(implementation):
-    """300 * 300 * 11 / sqrt(11) is far above 65504."""
-    case = Case("plain float16", Shape(E=11), dtype="float16")
+    """160 * 160 * 11 / sqrt(11) is above 65504. In float32 such logits, and their lse, have an error of 1e-2."""
+    case = Case("range", mask="B1TS", dtype="float16")
     arrays = case.draw()
-    arrays["query"][:], arrays["key"][:], arrays["key"][:, 2] = 300, 300, -300
-    judge(implementation, case, arrays)
+    arrays["query"][:], arrays["key"][:], arrays["key"][:, 2] = 160, 160, -160
+    judge(implementation, case, arrays, terms=160 * 160 * 11**0.5)
 
 
 @each
@@ -260,7 +260,7 @@ def test_lse_of_16_bits_is_float32_and_has_a_gradient(implementation, dtype):
 
 @FLOAT64
 @each
-@pytest.mark.parametrize("split", [3, 1])
+@pytest.mark.parametrize("split", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_two_halves_of_the_keys_merge_by_lse(implementation, split):
     """Forwards and backwards; in example 1 the second half has no key that may be read."""
     case = Case("both halves", bias="BNTS", lengths={"key_value_seq_lengths": [6, split]})
@@ -284,7 +284,7 @@ def test_two_halves_of_the_keys_merge_by_lse(implementation, split):
 
 @FLOAT64
 @each
-@pytest.mark.parametrize(("T", "S"), [(1, 5), (5, 3)])
+@pytest.mark.parametrize(("T", "S"), [(5, 3), pytest.param(1, 5, marks=pytest.mark.slow)])
 def test_causal_without_an_offset_is_aligned_top_left(implementation, T, S):
     """Query 0 reads key 0 alone, query t the first t + 1 keys: by gradients that are exactly zero, and by jax.nn."""
     arrays = Case("causal", Shape(T=T, S=S, E=11)).draw()
@@ -398,13 +398,15 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize(("implementation", "case"), pairs(ALL, SIZES, float64=[x.name for x in SIZES[:2]]))
+@pytest.mark.parametrize(
+    ("implementation", "case"), pairs([DENSE, BLOCKWISE, JAX_NN], SIZES, float64=[x.name for x in SIZES[:2]])
+)
 def test_any_size(implementation, case):
     judge(implementation, case, case.draw())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("implementation", "case"), pairs(ALL, LARGE))
+@pytest.mark.parametrize(("implementation", "case"), pairs([DENSE, BLOCKWISE], LARGE))
 def test_any_large_size(implementation, case):
     judge(implementation, case, case.draw())
 

@@ -60,7 +60,7 @@ def _judge_with_nan_where_nobody_reads(implementation, case, arrays):
 @pytest.mark.parametrize("case", POOL, ids=["causal", "window"])
 @each
 def test_any_mask(implementation, case):
-    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=30, deadline=None, derandomize=True, database=None)
     @given(arguments(case))
     def judge(arrays):
         _judge_with_nan_where_nobody_reads(implementation, case, arrays)
