@@ -10,9 +10,19 @@ from flax import linen, nnx
 HEADS, DIM, FEATURES = 3, 7, 11
 
 
+def jit(function, **options):
+    """``jax.jit`` that compiles faster: these programs run once or twice, on small arrays."""
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0}, **options)
+
+
 def tolerance():
     """Rounding of a layer whose outputs are of order one."""
     return 1e-12 if jax.config.read("jax_enable_x64") else 1e-5
+
+
+def nnx_tolerance():
+    """The same for ``flax.nnx``, which calls `jax.nn`: float32 within, also where everything else is float64."""
+    return max(tolerance(), 1e-6)
 
 
 def normal(seed, *shape):
