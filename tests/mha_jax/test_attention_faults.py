@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 
 import mha_jax
-from tests.mha_jax.cases import DTYPE, Case, Shape, array, check, epsilon, expected, jit, pairs, run
+from tests.mha_jax.cases import (
+    DTYPE,
+    Case,
+    Shape,
+    array,
+    check,
+    epsilon,
+    expected,
+    float64_slow,
+    jit,
+    pairs,
+    run,
+)
 from tests.mha_jax.implementations import BLOCKWISE, DENSE, JAX_NN, OURS, Implementation
 from tests.mha_jax.oracle import Attention
 
@@ -110,7 +122,7 @@ def test_a_row_without_a_key_is_zero_with_zero_gradients(implementation, case, w
         assert not np.any(np.asarray(gradients["bias"])[empty])
 
 
-@FLOAT64
+@float64_slow
 @pytest.mark.parametrize(
     ("implementation", "case"),
     [(x, case) for x in OURS for case in (ROWS, LENGTHS, OFFSET)],
@@ -186,11 +198,10 @@ def _hide(case, arrays):
     return arrays
 
 
-@FLOAT64
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize(
     ("implementation", "case"),
-    pairs(OURS, UNREAD, float64=[x.name for x in UNREAD[:3]], slow=[UNREAD[4].name, UNREAD[6].name]),
+    pairs(OURS, UNREAD, float64=[UNREAD[1].name], slow=[UNREAD[4].name, UNREAD[6].name]),
 )
 def test_what_nobody_reads_never_arrives(implementation, case, bad):
     """NaN and inf change no bit of output, lse or any gradient, and get a gradient of zero themselves."""
@@ -258,7 +269,7 @@ def test_lse_of_16_bits_is_float32_and_has_a_gradient(implementation, dtype):
     np.testing.assert_allclose(np.asarray(gradient, np.float64), wanted, atol=2 * epsilon(dtype) * size)
 
 
-@FLOAT64
+@float64_slow
 @each
 @pytest.mark.parametrize("split", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_two_halves_of_the_keys_merge_by_lse(implementation, split):
@@ -282,7 +293,7 @@ def test_two_halves_of_the_keys_merge_by_lse(implementation, split):
 # --- alignment, windows, lengths --------------------------------------------------------------------------------
 
 
-@FLOAT64
+@float64_slow
 @each
 @pytest.mark.parametrize(("T", "S"), [(5, 3), pytest.param(1, 5, marks=pytest.mark.slow)])
 def test_causal_without_an_offset_is_aligned_top_left(implementation, T, S):
@@ -305,12 +316,13 @@ def test_causal_without_an_offset_is_aligned_top_left(implementation, T, S):
 
     for found in reads(arrays["query"], arrays["key"], arrays["value"]):
         np.testing.assert_array_equal(found, np.tri(T, S, dtype=bool))
-    theirs, _ = jit(lambda x: JAX_NN.call(**x, is_causal=True))(arrays)
+    with jax.numpy_dtype_promotion("standard"):  # jax.nn promotes float64 to float32 and back
+        theirs, _ = jit(lambda x: JAX_NN.call(**x, is_causal=True))(arrays)
     ours, _ = jit(lambda x: implementation.call(**x, is_causal=True))(arrays)
     np.testing.assert_allclose(ours, theirs, atol=5e-6)
 
 
-@FLOAT64
+@float64_slow
 @each
 def test_an_offset_is_a_part_of_the_queries(implementation):
     """Queries 3..7 of 8 in a causal window, alone with the offset 3, alone in chunks, and one by one."""
