@@ -80,6 +80,7 @@ class Case:
             "bias": self.bias is not None,
             "-inf bias": self.infinite_bias,
             "head_mask": self.head_mask is not None,
+            "causal": "is_causal" in options,
             "window": "local_window_size" in options,
             "lengths": {"query_seq_lengths", "key_value_seq_lengths"} & options.keys(),
             "query_offset": "query_offset" in options,

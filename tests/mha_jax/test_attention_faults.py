@@ -22,7 +22,7 @@ from tests.mha_jax.cases import (
     pairs,
     run,
 )
-from tests.mha_jax.implementations import BLOCKWISE, DENSE, JAX_NN, OURS, Implementation
+from tests.mha_jax.implementations import BLOCKWISE, DENSE, FLAX, JAX_NN, OURS, Implementation
 from tests.mha_jax.oracle import Attention
 
 pytestmark = [pytest.mark.usefixtures("strict")]
@@ -155,9 +155,32 @@ def test_weights_and_output_agree_on_masked_rows(implementation):
         assert not np.any(weights[~np.broadcast_to(arrays["mask"], weights.shape)])
 
 
+def test_weights_are_those_of_the_oracle():
+    """For every restriction, and after dropout, if there is any, those that the output has."""
+    case = UNREAD[-1]
+    arrays = {x: y for x, y in case.draw().items() if x not in ("value", "head_mask")}
+    key = jax.random.key(8)
+    units = np.broadcast_to(np.eye(7, dtype=DTYPE)[:, None], (*case.shape.of("BS"), 3, 7))
+
+    @jit
+    def weigh():
+        dropout = {"dropout_rate": 0.4, "dropout_key": key}
+        weights = mha_jax.attention_weights(**arrays, **case.options)
+        dropped = mha_jax.attention_weights(**arrays, **case.options, **dropout)
+        shown = mha_jax.dot_product_attention(**arrays, value=units, **case.options, **dropout)
+        return weights, dropped, shown
+
+    weights, dropped, shown = weigh()
+    oracle = Attention(**arrays, value=units, **case.options)
+    np.testing.assert_allclose(weights, oracle.weights, atol=5e-6)
+    np.testing.assert_allclose(dropped, np.asarray(shown).swapaxes(1, 2), atol=5e-6)
+    assert 0 < np.mean(np.asarray(dropped)[oracle.allowed] == 0) < 1
+
+
 # --- positions that nobody reads --------------------------------------------------------------------------------
 
 UNREAD = [
+    Case("mask B1TS, no groups", Shape(K=6, E=11), mask="B1TS"),
     Case("mask B11S, bias BNTS", mask="B11S", bias="BNTS"),
     BNTS,
     ROWS,
@@ -201,7 +224,7 @@ def _hide(case, arrays):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize(
     ("implementation", "case"),
-    pairs(OURS, UNREAD, float64=[UNREAD[1].name], slow=[UNREAD[4].name, UNREAD[6].name]),
+    pairs((*OURS, *FLAX), UNREAD, float64={BNTS.name}, slow={"-inf bias 1N1S", "both lengths, bias"}),
 )
 def test_what_nobody_reads_never_arrives(implementation, case, bad):
     """NaN and inf change no bit of output, lse or any gradient, and get a gradient of zero themselves."""
@@ -245,6 +268,20 @@ def test_bfloat16_errs_by_one_rounding(implementation):
     (output, _, _), (wanted, _, _) = judge(implementation, case, case.draw())
     error = np.abs(np.asarray(output, np.float64) - wanted)
     assert np.all(error <= 2.0**-8 * np.abs(wanted) + 1e-3)
+
+
+@each
+@pytest.mark.parametrize("low", [-1e9, float(np.finfo(np.float32).min)])
+def test_a_row_under_a_low_but_finite_bias_has_weights_that_sum_to_one(implementation, low):
+    """Such masks are usual elsewhere. The row is no row without a key: it has the softmax of its equal logits.
+
+    A log-sum-exp of float32 cannot tell the sum of its terms there: ``exp(logit - lse)`` would be 1 for every key.
+    """
+    arrays = BIAS.draw()
+    arrays["bias"][np.isneginf(arrays["bias"])] = 0
+    arrays["query"][:, 1], arrays["bias"][:, :, 1] = 0, low
+    (_, _, gradients), (_, _, wanted) = judge(implementation, BIAS, arrays)
+    np.testing.assert_allclose(gradients["value"], wanted["value"], atol=1e-4)
 
 
 @each

@@ -117,6 +117,24 @@ def _loss(implementation, arrays, options):
     return loss, (*(arrays[x] for x in ("query", "key", "value", "bias")), head_mask)
 
 
+@each
+def test_a_scale_that_is_an_array_has_a_gradient(implementation):
+    """Without a cap, logits are linear in scale and query alike: scale dL/dscale = <query, dL/dquery>."""
+    arrays = _draw(seed=11)
+    rest = {x: y for x, y in arrays.items() if x != "query"}
+
+    @jit
+    def gradients(query, scale):
+        return jax.grad(lambda q, s: jnp.sum(jnp.sin(implementation.call(q, **rest, scale=s)[0])), (0, 1))(
+            query, scale
+        )
+
+    scale = array(0.7, DTYPE)
+    d_query, d_scale = gradients(arrays["query"], scale)
+    assert abs(float(d_scale)) > 0.01
+    np.testing.assert_allclose(scale * d_scale, np.sum(np.asarray(d_query) * arrays["query"]), atol=1e-5)
+
+
 def _point(implementation, options):
     arrays = _draw(seed=4)
     arrays["mask"][..., 1, :] = False
