@@ -21,13 +21,17 @@ X64 = jax.config.read("jax_enable_x64")
 DTYPE = "float64" if X64 else "float32"
 STATIC = ("scale", "is_causal", "local_window_size", "logits_soft_cap", "dropout_rate")
 DIFFERENTIABLE = ("query", "key", "value", "bias", "head_mask")
-# Programs that run once for a moment: code that LLVM does not optimise compiles in a fifth of the time. In
-# float64 they are compiled as a user's are.
-QUICK = None if X64 else {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+# For programs that run once for a moment: code that is not optimised compiles in a fifth of the time.
+QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 def jit(function):
     return jax.jit(function, compiler_options=QUICK)
+
+
+def float64_slow(test):
+    """Mark a test that is run once more in float64, but then with the slow tests."""
+    return pytest.mark.float64(pytest.mark.slow(test) if X64 else test)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Case:
             "bias": self.bias is not None,
             "-inf bias": self.infinite_bias,
             "head_mask": self.head_mask is not None,
+            "causal": "is_causal" in options,
             "window": "local_window_size" in options,
             "lengths": {"query_seq_lengths", "key_value_seq_lengths"} & options.keys(),
             "query_offset": "query_offset" in options,
@@ -133,7 +138,7 @@ def epsilon(dtype):
 
 
 @functools.cache
-def compiled(call, static=()):
+def compiled(call, static=(), optimised=False):
     """``run(arrays, d_output, d_lse) -> (output, lse, gradients by name)``, one for all arrays."""
 
     def run(arrays, d_output, d_lse):
@@ -142,13 +147,13 @@ def compiled(call, static=()):
         (output, lse), pullback = jax.vjp(lambda smooth: call(**smooth, **rest, **dict(static)), smooth)
         return output, lse, pullback((d_output, None if lse is None else d_lse))[0]
 
-    return jit(run)
+    return jax.jit(run) if optimised else jit(run)
 
 
-def run(implementation, case, arrays=None, *, seed=0):
+def run(implementation, case, arrays=None, *, seed=0, optimised=False):
     """Output, lse and gradients of an implementation at a case's arrays, or at others of the same shapes."""
     arrays = case.draw(seed) if arrays is None else arrays
-    program = compiled(implementation.call, tuple(case.options.items()))
+    program = compiled(implementation.call, tuple(case.options.items()), optimised)
     return program(arrays, *case.cotangents(seed))
 
 

@@ -6,15 +6,19 @@
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
 
 import jax
+import jax.numpy as jnp
+from flax import linen, nnx
 
 import mha_jax
 from mha_jax import attention
 from mha_jax._kernels.blocks import Blocks
+from mha_jax.nnx import attention_fn
 
 # What a case may need beyond plain softmax attention with one mask argument.
 NEEDS = frozenset(
@@ -23,6 +27,7 @@ NEEDS = frozenset(
         "grouped heads",
         "batch axes",  # another number of them than one
         "bias",
+        "causal",
         "window",
         "lengths",
         "query_offset",
@@ -82,6 +87,67 @@ def _jax_nn(query, key, value, bias=None, mask=None, **options):
     return output, None
 
 
+def _identity(key, shape, dtype):
+    """A Flax layer whose projections do nothing is attention alone."""
+    del key
+    return jnp.eye(*shape, dtype=dtype)
+
+
+def _together(x):
+    """(..., T, N, D) to (..., T, N * D), which a Flax layer takes apart."""
+    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
+
+
+def _flax_nnx(implementation):
+    def call(query, key, value, mask=None, *, is_causal=False):
+        layer = nnx.MultiHeadAttention(
+            num_heads=query.shape[-2],
+            in_features=query.shape[-2] * query.shape[-1],
+            num_kv_heads=key.shape[-2],
+            in_kv_features=key.shape[-2] * key.shape[-1],
+            use_bias=False,
+            decode=False,
+            param_dtype=query.dtype,
+            kernel_init=_identity,
+            attention_fn=functools.partial(attention_fn, implementation=implementation),
+            rngs=nnx.Rngs(0),
+        )
+        output = layer(_together(query), _together(key), _together(value), mask=mask, is_causal=is_causal)
+        return output.reshape(query.shape), None
+
+    return call
+
+
+def _flax_linen(implementation):
+    def call(query, key, value, mask=None):
+        layer = linen.MultiHeadDotProductAttention(
+            num_heads=query.shape[-2],
+            use_bias=False,
+            param_dtype=query.dtype,
+            kernel_init=_identity,
+            attention_fn=functools.partial(attention_fn, implementation=implementation),
+        )
+        inputs = _together(query), _together(key), _together(value)
+        output, _ = layer.init_with_output(jax.random.key(0), *inputs, mask=mask)
+        return output.reshape(query.shape), None
+
+    return call
+
+
+_FLAX_CANNOT = {
+    "value head dim": "has one width of a head",
+    "bias": "has no such argument",
+    "-inf bias": "has no such argument",
+    "window": "has no such argument",
+    "lengths": "has no such argument",
+    "query_offset": "has no such argument",
+    "soft cap": "has no such argument",
+    "scale": "has no such argument",
+    "head_mask": "has no such argument",
+    "dropout": "has a stream of random numbers of its own",
+    "lse": "does not return it",
+}
+
 DENSE = Implementation("dense", _ours("dense"))
 BLOCKWISE = Implementation("blockwise", _ours("blockwise"))
 BLOCKS = Implementation("blocks of 2 x 3", _in_blocks(2, 3))
@@ -103,6 +169,13 @@ JAX_NN = Implementation(
         "16 bits": "promotes dtypes on its own, and asks for products of float16 that a CPU does not have",
     },
 )
+FLAX_NNX = Implementation("flax.nnx", _flax_nnx("dense"), _FLAX_CANNOT)
+FLAX_LINEN = Implementation(
+    "flax.linen",
+    _flax_linen("blockwise"),
+    {**_FLAX_CANNOT, "grouped heads": "has none", "causal": "takes a mask instead"},
+)
 # Small blocks stand for blockwise in most tests: small arrays fit into one block of the usual size.
 OURS = (DENSE, BLOCKS)
-ALL = (*OURS, JAX_NN)
+FLAX = (FLAX_NNX, FLAX_LINEN)
+ALL = (*OURS, JAX_NN, *FLAX)

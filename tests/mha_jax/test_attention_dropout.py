@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.mha_jax.cases import DTYPE, Case, Shape, check, jit
+from tests.mha_jax.cases import DTYPE, Case, Shape, check, float64_slow, jit
 from tests.mha_jax.implementations import BLOCKS, BLOCKWISE, DENSE, OURS
 from tests.mha_jax.oracle import Attention
 
@@ -77,7 +77,7 @@ def test_the_key_decides():
     _is_a_share(np.mean((first == 0) == (other == 0)), first[0].size, RATE**2 + (1 - RATE) ** 2)
 
 
-@pytest.mark.float64
+@float64_slow
 @each
 def test_gradients_drop_what_the_output_dropped(implementation):
     """Against the oracle, told which weights were kept. Unit vectors as values show that, in the same program."""

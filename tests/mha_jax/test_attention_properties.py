@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.mha_jax.cases import Case, Shape, array, check, expected, run
+from tests.mha_jax.cases import Case, Shape, array, check, expected, float64_slow, run
 from tests.mha_jax.implementations import OURS
 from tests.mha_jax.oracle import Attention
 
@@ -56,7 +56,7 @@ def _judge_with_nan_where_nobody_reads(implementation, case, arrays):
     check(run(implementation, case, arrays), expected(case, arrays), case.dtype)
 
 
-@pytest.mark.float64
+@float64_slow
 @pytest.mark.parametrize("case", POOL, ids=["causal", "window"])
 @each
 def test_any_mask(implementation, case):

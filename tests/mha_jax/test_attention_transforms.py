@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
+from jax.test_util import check_grads, check_vjp
 
-from tests.mha_jax.cases import DTYPE, X64, Shape, array, jit
+from tests.mha_jax.cases import DTYPE, X64, Shape, array, float64_slow, jit
 from tests.mha_jax.implementations import DENSE, OURS
 from tests.mha_jax.oracle import Attention
 
-pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.float64]
+pytestmark = [pytest.mark.usefixtures("strict")]
 
 each = pytest.mark.parametrize("implementation", OURS, ids=lambda x: x.name)
 TOLERANCE = 1e-10 if X64 else 2e-5
@@ -26,6 +26,7 @@ def _draw(axes=(), seed=0, shape=SMALL):
     return arrays
 
 
+@pytest.mark.float64
 @each
 def test_vmap_of_value_and_gradient_equals_a_loop(implementation):
     """Of one example without batch axes, over axes in the middle; the key and the bias shared."""
@@ -53,6 +54,7 @@ def test_vmap_of_value_and_gradient_equals_a_loop(implementation):
             np.testing.assert_allclose(np.asarray(found)[i], wanted[name], atol=TOLERANCE, err_msg=name)
 
 
+@float64_slow
 @each
 @pytest.mark.parametrize(
     "mapped",
@@ -82,6 +84,7 @@ def test_vmap_over_some_arguments_alone(implementation, mapped):
         np.testing.assert_allclose(np.asarray(lse)[i], oracle.lse, atol=TOLERANCE)
 
 
+@float64_slow
 @each
 def test_jacobian_by_rows_is_the_gradient_of_every_output(implementation):
     arrays = _draw(seed=3)
@@ -115,18 +118,55 @@ def _loss(implementation, arrays, options):
 
 
 @each
-@pytest.mark.skipif(not X64, reason="finite differences are taken in float64")
-@pytest.mark.parametrize("dropout_rate", [0.0, 0.4])
-def test_gradients_are_those_of_finite_differences(implementation, dropout_rate):
-    """Also at a fixed key of the dropout: what a gradient drops is what the output dropped."""
+def test_a_scale_that_is_an_array_has_a_gradient(implementation):
+    """Without a cap, logits are linear in scale and query alike: scale dL/dscale = <query, dL/dquery>."""
+    arrays = _draw(seed=11)
+    rest = {x: y for x, y in arrays.items() if x != "query"}
+
+    @jit
+    def gradients(query, scale):
+        return jax.grad(lambda q, s: jnp.sum(jnp.sin(implementation.call(q, **rest, scale=s)[0])), (0, 1))(
+            query, scale
+        )
+
+    scale = array(0.7, DTYPE)
+    d_query, d_scale = gradients(arrays["query"], scale)
+    assert abs(float(d_scale)) > 0.01
+    np.testing.assert_allclose(scale * d_scale, np.sum(np.asarray(d_query) * arrays["query"]), atol=1e-5)
+
+
+def _point(implementation, options):
     arrays = _draw(seed=4)
     arrays["mask"][..., 1, :] = False
-    options = {**OPTIONS, "dropout_rate": dropout_rate, "dropout_key": jax.random.key(7)}
-    loss, at = _loss(implementation, arrays, options)
-    modes, order = (("fwd", "rev"), 2) if implementation is DENSE and not dropout_rate else (("rev",), 1)
-    check_grads(jax.jit(loss), at, order=order, modes=modes, eps=1e-5, atol=1e-6, rtol=1e-6)
+    return _loss(implementation, arrays, {**OPTIONS, **options})
 
 
+# Finite differences are taken in float64.
+if X64:
+    STEP = {"eps": 1e-5, "atol": 1e-6, "rtol": 1e-6}
+
+    @pytest.mark.float64
+    @each
+    def test_gradients_are_those_of_finite_differences(implementation):
+        """At a fixed key of the dropout: what a gradient drops is what the output dropped."""
+        loss, at = _point(implementation, {"dropout_rate": 0.4, "dropout_key": jax.random.key(7)})
+        value, gradients = jit(loss), jit(jax.grad(loss, tuple(range(len(at)))))
+        check_vjp(value, lambda *x: (value(*x), lambda g: tuple(g * y for y in gradients(*x))), at, **STEP)
+
+    @pytest.mark.float64
+    @pytest.mark.slow
+    @each
+    def test_all_derivatives_that_are_promised_are_those_of_finite_differences(implementation):
+        loss, at = _point(implementation, {})
+        how = (
+            {"order": 2, "modes": ["fwd", "rev"]}
+            if implementation is DENSE
+            else {"order": 1, "modes": ["rev"]}
+        )
+        check_grads(jax.jit(loss), at, **how, **STEP)
+
+
+@pytest.mark.float64
 def test_forward_mode_and_hessian_of_dense():
     """The Jacobian-vector product is the oracle's gradient along it, and so are the Hessian's, by differences."""
     arrays = _draw(seed=8)
