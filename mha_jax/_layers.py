@@ -1,5 +1,6 @@
 """What the projections, the latent attention and the caches share: checks, dtypes, products, initialisation."""
 
+import functools
 import numbers
 from collections.abc import Mapping
 from typing import Any
@@ -109,7 +110,16 @@ def product(spec: str, x: Array, kernel: Array, dtype: np.dtype, precision: jax.
     """The einsum of both in ``dtype``, accumulated in float32 at least, not yet cast back."""
     accumulator = accumulation_dtype(dtype)
     x, kernel = x.astype(dtype), kernel.astype(dtype)
-    return jnp.einsum(spec, x, kernel, precision=precision, preferred_element_type=accumulator)
+    multiply = functools.partial(jnp.einsum, spec, precision=precision, preferred_element_type=accumulator)
+    if dtype == accumulator:
+        return multiply(x, kernel)
+    # XLA on CPU lacks some products of narrow arrays into a wide one ("Unsupported element type for DotThunk").
+    return jax.lax.platform_dependent(
+        x,
+        kernel,
+        cpu=lambda *arrays: multiply(*(array.astype(accumulator) for array in arrays)),
+        default=multiply,
+    )
 
 
 def add_bias(x: Array, bias: Array | None) -> Array:

@@ -17,9 +17,9 @@ Sizes: `bytes_per_token`.
 
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jax.experimental import checkify
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool
@@ -139,7 +139,7 @@ def append(cache: Cache, first: Array, second: Array) -> Cache:
     count = _check_entries(cache, first, second, axis)
     room = capacity(cache)
     message = "cache: expected room for {count} more entries, got {length} of {room} in use"
-    if isinstance(cache.length, jax.core.Tracer):
+    if isinstance(cache.length, Tracer):
         details = {"count": jnp.int32(count), "length": cache.length, "room": jnp.int32(room)}
         checkify.debug_check(cache.length + count <= room, message, **details)
     elif int(cache.length) + count > room:
@@ -164,7 +164,7 @@ def mark_dropped(cache: KVCache | LatentCache, output: Array) -> Array:
 
     ``cache`` is the one before appending. Where its length is known nothing can have been dropped.
     """
-    if not isinstance(cache.length, jax.core.Tracer):
+    if not isinstance(cache.length, Tracer):
         return output
     mask = dropped(cache, output.shape[-2])[:, None]
     return jnp.where(jnp.broadcast_to(mask, output.shape), jnp.nan, output)
@@ -232,15 +232,15 @@ def _check_entries(cache: KVCache | LatentCache, first: Array, second: Array, ax
         raise ValueError(
             f"cache: expected one length for the whole batch, got shape {jnp.shape(cache.length)}"
         )
-    count = first.shape[axis] if first.ndim >= -axis else None
+    count = first.shape[axis] if first.ndim >= -axis else -1
     for name, held, new in zip(cache._fields, cache[:2], (first, second), strict=False):
         check_floating(name, new)
         expected = list(held.shape)
         expected[axis] = count
-        if count is None or new.shape != tuple(expected):
+        if count < 0 or new.shape != tuple(expected):
             letters = ["T" if i == held.ndim + axis else str(size) for i, size in enumerate(held.shape)]
             raise ValueError(f"{name}: expected shape ({', '.join(letters)}), got {new.shape}")
-    return count or 0
+    return count
 
 
 def _write(held: Array, new: Array, length: Array, axis: int) -> Array:

@@ -261,7 +261,7 @@ def latent_attention(
     cache: LatentCache | None = None,
     dtype: DTypeLike | None = None,
     is_causal: bool | None = None,
-    scale: float | None = None,
+    scale: float | int | Real[Array, ""] | None = None,
     precision: jax.lax.PrecisionLike = None,
     **options: Any,
 ) -> Float[Array, "... t m_out"] | tuple[Float[Array, "... t m_out"], LatentCache]:

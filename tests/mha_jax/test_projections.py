@@ -3,6 +3,7 @@
 import functools
 import inspect
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from mha_jax.projections import (
 from mha_jax.rope import RotaryEmbedding
 
 B, T, S, M, M_KV, N, K, D, E, M_OUT = 2, 7, 5, 13, 17, 6, 3, 10, 11, 19
-SIZES = {"head_dim": D, "value_head_dim": E, "num_kv_heads": K, "d_kv": M_KV, "d_out": M_OUT}
+SIZES: dict[str, Any] = {"head_dim": D, "value_head_dim": E, "num_kv_heads": K, "d_kv": M_KV, "d_out": M_OUT}
 
 
 _attend = jax.jit(multi_head_attention, static_argnames=("rope", "is_causal", "dtype"))
@@ -138,7 +139,7 @@ def test_every_size_is_free_and_defaults_are_flaxs():
 
 
 def test_kernels_have_variance_one_over_fan_in():
-    sizes = {"head_dim": 47, "value_head_dim": 53, "num_kv_heads": 3, "d_kv": 89, "d_out": 61}
+    sizes: dict[str, Any] = {"head_dim": 47, "value_head_dim": 53, "num_kv_heads": 3, "d_kv": 89, "d_out": 61}
     init = functools.partial(
         init_multi_head_attention, d_model=101, num_heads=6, use_bias=True, qk_norm=True, **sizes
     )
