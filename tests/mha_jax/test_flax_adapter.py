@@ -275,15 +275,15 @@ def _weights_after_dropout():
 
     Values are unit vectors, so that the output is the weights. Masks of all shapes that broadcast, grouped heads.
     """
-    query, key, _ = _heads()
+    query, key, _ = _heads(heads=6)
     value = jnp.broadcast_to(jnp.eye(KEYS, dtype=query.dtype)[None, :, None], (BATCH, KEYS, 2, KEYS))
-    bias = jnp.asarray(normal(3, 1, 4, LENGTH, KEYS), np.float32)
+    bias = jnp.asarray(normal(3, 1, 6, LENGTH, KEYS), np.float32)
 
     def attend(mask, **options: Any):
         return jnp.moveaxis(attention_fn(query, key, value, bias, mask, **options), 1, 2)
 
     masks: list[Any] = [None]
-    for i, shape in enumerate([(BATCH, 1, LENGTH, KEYS), (1, 4, 1, KEYS)]):
+    for i, shape in enumerate([(BATCH, 1, LENGTH, KEYS), (1, 6, 1, KEYS)]):
         masks.append(np.random.default_rng(i).random(shape) < 0.7)
         masks[-1][..., 0] = True
 
