@@ -74,11 +74,11 @@ SHAPES = [
     Case("width one", Shape(D=1, E=1), options={"is_causal": True}),
 ]
 DTYPES = [
-    Case(f"{name} {dtype}", shape, bias=bias, mask=mask, options=options, dtype=dtype)
+    Case(f"{name} {dtype}", shape, mask, bias, head_mask=head_mask, options=options, dtype=dtype)
     for dtype in ("bfloat16", "float16")
-    for name, shape, bias, mask, options in [
-        ("plain", SQUARE, None, None, {}),
-        ("everything", Shape(), "1NTS", "B1TS", {"is_causal": True, "logits_soft_cap": 2.0}),
+    for name, shape, mask, bias, head_mask, options in [
+        ("plain", SQUARE, None, None, None, {}),
+        ("everything", Shape(), "B1TS", "1NTS", "TN", {"is_causal": True, "logits_soft_cap": 2.0}),
     ]
 ]
 # Run once more in float64.
