@@ -247,8 +247,8 @@ def multi_head_attention(
         rope: rotates queries and keys by their positions. None: no rotation.
         query_positions: for RoPE, ``(T,)`` or ``(..., T)``. None: ``query_offset`` (the cache's length) + 0, 1, ....
             Masks do not look at them.
-        key_positions: likewise for the keys given now. None: with a cache, and where both ``x_kv`` and ``query_offset``
-            are
+        key_positions: likewise for the keys given now. None: ``query_positions`` with a cache, and where they are given
+            without ``x_kv``; else 0, 1, ....
         cache: keys and values of earlier tokens, of the batch axes of ``x_q``. They are cast to ``dtype``.
         dtype: of the computation and the result. None: what JAX promotes inputs and parameters to.
         is_causal: None: causal exactly where there is a cache.
