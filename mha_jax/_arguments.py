@@ -72,10 +72,10 @@ def prepare(
     query: Array,
     key: Array,
     value: Array,
-    bias: Any,
-    mask: Any,
     *,
     sizes: Sizes,
+    bias: Any,
+    mask: Any,
     scale: Any,
     is_causal: Any,
     query_seq_lengths: Any,
@@ -273,8 +273,10 @@ def _read_by_pairs(operands: Operands, options: Options, sizes: Sizes) -> tuple[
     if operands.bias is not None:
         finite = operands.bias != -jnp.inf
         visible = finite if visible is None else visible & finite
-    visible = jnp.asarray(visible).any((-4, -3), keepdims=True)
-    return visible.any(-1), visible.any(-2)
+    visible = jnp.asarray(visible)
+    return visible.any((-4, -3, -1), keepdims=True)[..., 0], visible.any((-4, -3, -2), keepdims=True)[
+        ..., 0, :
+    ]
 
 
 def _read_by_position(operands: Operands, options: Options, sizes: Sizes) -> tuple[Any, Any]:

@@ -12,15 +12,18 @@ queries and keys, ``E`` of values.
 Source: Vaswani et al. 2017; grouped heads as in Ainslie et al. 2023.
 """
 
+import math
 from typing import Any, Literal, overload
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Real
 
 from mha_jax._arguments import Sizes, check_sizes, checked_head_mask, merge_heads, prepare
-from mha_jax._kernels.blocks import Blocks
-from mha_jax._kernels.blockwise import blockwise_attention
+from mha_jax._kernels.blocks import choose_blocks
+from mha_jax._kernels.blockwise import Plan, blockwise_attention
+from mha_jax._kernels.cudnn import cudnn_attention, refusal
 from mha_jax._kernels.dense import dense_attention, dense_weights
 from mha_jax._kernels.head import Operands, Options, map_heads
 
@@ -131,7 +134,9 @@ def dot_product_attention(
         implementation: ``"dense"`` (or ``"xla"``, its name in ``jax.nn``) has all weights in memory, O(T S).
             ``"blockwise"`` works on blocks with an online softmax and computes them again for the gradient:
             O(T + S) beside its arguments; blocks that are masked whole are left out. ``"cudnn"`` is that of
-            ``jax.nn``, for float16 and bfloat16 on NVIDIA GPUs. None takes the fastest valid one.
+            ``jax.nn``, for float16 and bfloat16 on NVIDIA GPUs of compute capability 8 and up; causality, a
+            window that looks back, a scale and a head mask are all it takes. None is ``"cudnn"`` where that can
+            do the call and ``"blockwise"`` elsewhere, at every length.
         return_residual: also return the log-sum-exp of every row's logits.
         query_offset: position of query 0, for causality and the window; broadcasts to the batch axes.
         logits_soft_cap: see above; positive.
@@ -155,32 +160,34 @@ def dot_product_attention(
         raise ValueError(f"implementation: expected {expected}, got {implementation!r}")
     query, key, value = jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
     sizes = check_sizes(query, key, value)
-    operands, options = prepare(
-        query,
-        key,
-        value,
-        bias,
-        mask,
-        sizes=sizes,
-        scale=scale,
-        is_causal=is_causal,
-        query_seq_lengths=query_seq_lengths,
-        key_value_seq_lengths=key_value_seq_lengths,
-        local_window_size=local_window_size,
-        query_offset=query_offset,
-        logits_soft_cap=logits_soft_cap,
-        dropout_rate=dropout_rate,
-        dropout_key=dropout_key,
-        precision=precision,
-    )
+    arguments = {
+        "bias": bias,
+        "mask": mask,
+        "scale": scale,
+        "is_causal": is_causal,
+        "query_seq_lengths": query_seq_lengths,
+        "key_value_seq_lengths": key_value_seq_lengths,
+        "local_window_size": local_window_size,
+        "query_offset": query_offset,
+        "logits_soft_cap": logits_soft_cap,
+        "dropout_rate": dropout_rate,
+        "dropout_key": dropout_key,
+        "precision": precision,
+    }
+    operands, options = prepare(query, key, value, sizes=sizes, **arguments)
+    if implementation in (None, "cudnn"):
+        reason = refusal(query, key, value, return_residual=return_residual, **arguments)
+        if implementation == "cudnn" and reason is not None:
+            raise NotImplementedError(reason)
+        implementation = "cudnn" if reason is None else "blockwise"
     if implementation == "cudnn":
-        raise NotImplementedError(f"implementation: {implementation!r} does not exist yet")
-    output, lse = _over_heads(operands, options, sizes, implementation or "dense")
-    output, lse = merge_heads(output, sizes), merge_heads(lse, sizes)
+        output, lse = cudnn_attention(query, key, value, **arguments), None
+    else:
+        output, lse = _over_heads(operands, options, sizes, implementation)
     if head_mask is not None:
         output = output * checked_head_mask(head_mask, sizes, output.dtype)[..., None]
     output = output.astype(query.dtype)
-    return (output, lse) if return_residual else output
+    return output if lse is None or not return_residual else (output, lse)
 
 
 def attention_weights(
@@ -230,8 +237,8 @@ def attention_weights(
         query,
         key,
         key,
-        bias,
-        mask,
+        bias=bias,
+        mask=mask,
         sizes=sizes,
         scale=scale,
         is_causal=is_causal,
@@ -250,14 +257,19 @@ def attention_weights(
     return weights.reshape(sizes.logits).astype(query.dtype)
 
 
-def _over_heads(operands: Operands, options: Options, sizes: Sizes, implementation: str) -> tuple[Array, Array]:
-    """Output (..., K, G, T, E) and log-sum-exp (..., K, G, T)."""
+def _over_heads(
+    operands: Operands, options: Options, sizes: Sizes, implementation: str
+) -> tuple[Array, Array]:
+    """Output (..., T, N, E) and log-sum-exp (..., T, N), by a kernel of this package."""
     if sizes.empty:
-        shape = (*sizes.heads, sizes.queries)
-        dtype = operands.query.dtype
-        return jnp.zeros((*shape, operands.value.shape[-1]), dtype), jnp.full(shape, -jnp.inf, dtype)
-    if implementation == "blockwise":
-        import os
-        bq,bk=map(int,os.environ.get("BLK","512,512").split(","))
-        return blockwise_attention(operands, options, sizes.heads, Blocks(min(bq, sizes.queries), min(bk, sizes.keys)))
-    return map_heads(lambda head: dense_attention(head, options), operands, sizes.heads)
+        rows = operands.query[..., 0]
+        output = jnp.zeros((*rows.shape, operands.value.shape[-1]), rows.dtype)
+        lse = jnp.full_like(rows, -jnp.inf)
+    elif implementation == "blockwise":
+        itemsize = operands.query.dtype.itemsize
+        num_heads = math.prod(sizes.heads)
+        blocks = choose_blocks(sizes.queries, sizes.keys, num_heads, itemsize, jax.default_backend())
+        output, lse = blockwise_attention(operands, Plan(options, sizes.heads, *blocks))
+    else:
+        output, lse = map_heads(lambda head: dense_attention(head, options), operands, sizes.heads)
+    return merge_heads(output, sizes), merge_heads(lse, sizes)

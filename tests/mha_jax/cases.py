@@ -93,7 +93,7 @@ class Case:
         }
         return frozenset(name for name, needed in needs.items() if needed)
 
-    def draw(self, seed=0):
+    def draw(self, seed=0) -> dict[str, Any]:
         """Arrays of the case, as a dictionary of arguments."""
         rng = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
 

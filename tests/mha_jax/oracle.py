@@ -28,7 +28,7 @@ def allowed_keys(
     key_value_seq_lengths=None,
     local_window_size=None,
     query_offset=0,
-):
+) -> np.ndarray:
     """Which keys a query may attend, (..., N, T, S), condition by condition."""
 
     def per_example(x):
@@ -84,12 +84,12 @@ class Attention:
         *batch, num_queries, num_heads, head_dim = q.shape
         num_keys, num_kv_heads = k.shape[-3:-1]
         self.group = num_heads // num_kv_heads
-        self.allowed = allowed_keys(
+        self.allowed: np.ndarray = allowed_keys(
             tuple(batch), num_heads, num_queries, num_keys, bias=bias, mask=mask, **masking
         )
         # What nobody reads may hold anything.
-        keys_read = self.allowed.any((-3, -2))[..., :, None, None]
-        queries_read = self.allowed.any((-3, -1))[..., :, None, None]
+        keys_read = np.any(self.allowed, (-3, -2))[..., :, None, None]
+        queries_read = np.any(self.allowed, (-3, -1))[..., :, None, None]
         # (..., heads, positions, width); each key/value head once for each query head of its group
         self.q = np.where(queries_read, q, 0).swapaxes(-3, -2)
         self.k = np.repeat(np.where(keys_read, k, 0).swapaxes(-3, -2), self.group, axis=-3)

@@ -51,7 +51,7 @@ def arguments(draw, case):
 def _judge_with_nan_where_nobody_reads(implementation, case, arrays):
     oracle = Attention(**arrays, **case.options)
     for name, axes in ("query", (-3, -1)), ("key", (-3, -2)), ("value", (-3, -2)):
-        read = oracle.allowed.any(axes)[..., None, None]
+        read = np.any(oracle.allowed, axes)[..., None, None]
         arrays[name] = array(np.where(read, arrays[name], np.nan), case.dtype)
     check(run(implementation, case, arrays), expected(case, arrays), case.dtype)
 

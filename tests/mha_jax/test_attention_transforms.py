@@ -1,5 +1,7 @@
 """Attention under JAX's transformations: maps over any axis, Jacobians, gradients of gradients where promised."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,7 +72,10 @@ def test_vmap_of_value_and_gradient_equals_a_loop(implementation):
     ids="-".join,
 )
 def test_vmap_over_some_arguments_alone(implementation, mapped):
-    arrays = _draw((2,)) | {"key_value_seq_lengths": np.int32([4, 2]), "query_offset": np.int32([1, -1])}
+    arrays = _draw((2,)) | {
+        "key_value_seq_lengths": np.array([4, 2], np.int32),
+        "query_offset": np.array([1, -1], np.int32),
+    }
     names = tuple(arrays)
     shared = [arrays[x] if x in mapped else arrays[x][0] for x in names]
 
@@ -143,7 +148,7 @@ def _point(implementation, options):
 
 # Finite differences are taken in float64.
 if X64:
-    STEP = {"eps": 1e-5, "atol": 1e-6, "rtol": 1e-6}
+    STEP: dict[str, Any] = {"eps": 1e-5, "atol": 1e-6, "rtol": 1e-6}
 
     @pytest.mark.float64
     @each
