@@ -17,7 +17,7 @@ from flax import linen, nnx
 
 import mha_jax
 from mha_jax import attention
-from mha_jax._kernels.blocks import Blocks
+from mha_jax._kernels.blocks import Axis
 from mha_jax.nnx import attention_fn
 
 # What a case may need beyond plain softmax attention with one mask argument.
@@ -70,13 +70,12 @@ def _ours(implementation):
 
 def _in_blocks(queries, keys):
     """Blockwise in small blocks, so that small arrays have many, the last of them ragged."""
-    whole = attention.blockwise_attention
 
-    def small(operands, options, heads, blocks):
-        return whole(operands, options, heads, Blocks(min(queries, blocks.queries), min(keys, blocks.keys)))
+    def small(num_queries, num_keys, *_):
+        return Axis(num_queries, min(queries, num_queries)), Axis(num_keys, min(keys, num_keys))
 
     def call(*arguments, **options):
-        with mock.patch.object(attention, "blockwise_attention", small):
+        with mock.patch.object(attention, "choose_blocks", small):
             return _ours("blockwise")(*arguments, **options)
 
     return call
