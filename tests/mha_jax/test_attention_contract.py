@@ -42,6 +42,12 @@ MASKS = [
     Case("lengths for all", lengths={"query_seq_lengths": 4, "key_value_seq_lengths": 3}, empty_rows=True),
     Case("offset, causal", lengths={"query_offset": [1, -2]}, options={"is_causal": True}, empty_rows=True),
     Case("offset, window", lengths={"query_offset": 3}, options={"local_window_size": (3, 0)}),
+    Case(
+        "offsets, window",
+        lengths={"query_offset": [4, 0]},
+        options={"local_window_size": (1, 0)},
+        empty_rows=True,
+    ),
     Case("soft cap, bias", bias="1N11", options={"logits_soft_cap": 0.7, "scale": 0.6}),
     Case("soft cap, -inf bias", bias="11TS", infinite_bias=True, options={"logits_soft_cap": 0.7}),
     Case("head mask TN", head_mask="TN"),

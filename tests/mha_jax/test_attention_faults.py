@@ -15,6 +15,7 @@ from tests.mha_jax.cases import (
     Shape,
     array,
     check,
+    compiled,
     epsilon,
     expected,
     float64_slow,
@@ -137,6 +138,20 @@ def test_rows_without_a_key_by_other_arguments(implementation, case):
     assert 0 < rows.mean() < 1
     assert not np.any(np.asarray(output)[rows])
     assert not np.any(np.asarray(gradients["query"])[rows])
+
+
+@each
+def test_what_comes_back_to_a_row_without_a_key_goes_no_further(implementation):
+    """Its output and lse are constants: a NaN in their cotangents (of a logarithm, say) changes no bit."""
+    arrays = ROWS.draw()
+    arrays["mask"][:, :, 2] = False
+    program = compiled(implementation.call)
+    d_output, d_lse = ROWS.cotangents()
+    wanted = program(arrays, d_output, d_lse)[2]
+    rows = np.isneginf(program(arrays, d_output, d_lse)[1])
+    d_output[rows], d_lse[rows] = np.nan, np.nan
+    for name, gradient in program(arrays, d_output, d_lse)[2].items():
+        np.testing.assert_array_equal(gradient, wanted[name], err_msg=name)
 
 
 @each
