@@ -19,6 +19,8 @@ from jaxtyping import Array
 from mha_jax._kernels.head import Operands, Options, tile_visible
 from mha_jax.masks import is_integer, window_sides
 
+# No position, offset or side of a window is farther: sums of any three stay in int32.
+_FAR = 2**29
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -90,10 +92,10 @@ def prepare(
     """What the kernels are given, from the arguments of `mha_jax.dot_product_attention`."""
     dtype = jnp.float64 if query.dtype == jnp.float64 else jnp.float32
     lower, upper = _band(is_causal, local_window_size)
-    offset = _integers(query_offset, "query_offset", sizes)
+    offset = _integers(query_offset, "query_offset", sizes, least=-_FAR, greatest=_FAR)
     if is_integer(offset):  # known: part of the band
-        lower = None if lower is None else lower + int(offset)
-        upper = None if upper is None else upper + int(offset)
+        lower = None if lower is None else lower + offset
+        upper = None if upper is None else upper + offset
         offset = None
     rate = _checked_rate(dropout_rate, dropout_key)
     options = Options(lower, upper, _checked_cap(logits_soft_cap), rate, precision)
@@ -104,8 +106,13 @@ def prepare(
         bias=_checked_bias(bias, sizes, dtype),
         mask=_checked_mask(mask, sizes),
         offset=None if lower is None and upper is None else _scalars(offset, sizes),
-        query_length=_scalars(_integers(query_seq_lengths, "query_seq_lengths", sizes), sizes),
-        key_length=_scalars(_integers(key_value_seq_lengths, "key_value_seq_lengths", sizes), sizes),
+        query_length=_scalars(
+            _integers(query_seq_lengths, "query_seq_lengths", sizes, least=0, greatest=sizes.queries), sizes
+        ),
+        key_length=_scalars(
+            _integers(key_value_seq_lengths, "key_value_seq_lengths", sizes, least=0, greatest=sizes.keys),
+            sizes,
+        ),
         dropout_words=_dropout_words(dropout_key, sizes) if rate else None,
     )
     return _without_unread(operands, options, sizes), options
@@ -143,21 +150,25 @@ def _band(is_causal: Any, window: Any) -> tuple[int | None, int | None]:
         raise ValueError(f"is_causal: expected a bool, got {is_causal!r}")
     if window is None:
         return None, 0 if is_causal else None
-    left, right = window_sides(window, "local_window_size")
+    left, right = (min(side, _FAR) for side in window_sides(window, "local_window_size"))
     return -left, 0 if is_causal else right
 
 
-def _integers(x: Any, name: str, sizes: Sizes) -> Any:
-    """None, an integer, or int32 of the batch's axes (of size 1 where shared)."""
-    if x is None or is_integer(x):
-        return x
+def _integers(x: Any, name: str, sizes: Sizes, *, least: int, greatest: int) -> Any:
+    """None, an int, or int32 of the batch's axes (of size 1 where shared), clipped to [least, greatest]."""
+    if x is None:
+        return None
+    if is_integer(x):
+        return min(max(int(x), least), greatest)
     x = jnp.asarray(x)
     if not _is(x, jnp.integer) or not _broadcasts(x.shape, sizes.batch):
         raise ValueError(
             f"{name}: expected an integer or integers that broadcast to the batch {sizes.batch}, "
             f"got {x.dtype} {x.shape}"
         )
-    return x.astype(jnp.int32).reshape((1,) * (len(sizes.batch) - x.ndim) + x.shape)
+    limits = jnp.iinfo(x.dtype)
+    x = x.clip(max(least, limits.min), min(greatest, limits.max)).astype(jnp.int32)
+    return x.reshape((1,) * (len(sizes.batch) - x.ndim) + x.shape)
 
 
 def _scalars(x: Any, sizes: Sizes) -> Array | None:
@@ -181,8 +192,8 @@ def _checked_scale(scale: Any, width: int, dtype: Any) -> Any:
 def _checked_cap(cap: Any) -> float | None:
     if cap is None:
         return None
-    if isinstance(cap, bool) or not cap > 0:
-        raise ValueError(f"logits_soft_cap: expected a positive number or None, got {cap!r}")
+    if isinstance(cap, bool) or not 0 < cap < math.inf:
+        raise ValueError(f"logits_soft_cap: expected a positive, finite number or None, got {cap!r}")
     return float(cap)
 
 

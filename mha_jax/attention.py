@@ -18,7 +18,7 @@ from typing import Any, Literal, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Real
+from jaxtyping import Array, Bool, Float, Integer, Real
 
 from mha_jax._arguments import Sizes, check_sizes, checked_head_mask, merge_heads, prepare
 from mha_jax._kernels.blocks import choose_blocks
@@ -29,7 +29,7 @@ from mha_jax._kernels.head import Operands, Options, map_heads
 
 Implementation = Literal["dense", "xla", "blockwise", "cudnn"]
 _Array = Array | np.ndarray
-_Real = float | int
+_Real = float | int | np.floating | np.integer
 _Integer = int | np.integer
 
 
@@ -43,12 +43,12 @@ def dot_product_attention(
     *,
     scale: _Real | Real[_Array, ""] | None = ...,
     is_causal: bool = ...,
-    query_seq_lengths: Int[_Array, "..."] | _Integer | None = ...,
-    key_value_seq_lengths: Int[_Array, "..."] | _Integer | None = ...,
+    query_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
+    key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
     local_window_size: int | tuple[int, int] | None = ...,
     implementation: Implementation | None = ...,
     return_residual: Literal[False] = ...,
-    query_offset: Int[_Array, "..."] | _Integer = ...,
+    query_offset: Integer[_Array, "..."] | _Integer = ...,
     logits_soft_cap: _Real | None = ...,
     dropout_rate: _Real = ...,
     dropout_key: Any = ...,
@@ -65,12 +65,12 @@ def dot_product_attention(
     *,
     scale: _Real | Real[_Array, ""] | None = ...,
     is_causal: bool = ...,
-    query_seq_lengths: Int[_Array, "..."] | _Integer | None = ...,
-    key_value_seq_lengths: Int[_Array, "..."] | _Integer | None = ...,
+    query_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
+    key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
     local_window_size: int | tuple[int, int] | None = ...,
     implementation: Implementation | None = ...,
     return_residual: Literal[True],
-    query_offset: Int[_Array, "..."] | _Integer = ...,
+    query_offset: Integer[_Array, "..."] | _Integer = ...,
     logits_soft_cap: _Real | None = ...,
     dropout_rate: _Real = ...,
     dropout_key: Any = ...,
@@ -86,12 +86,12 @@ def dot_product_attention(
     *,
     scale: _Real | Real[_Array, ""] | None = None,
     is_causal: bool = False,
-    query_seq_lengths: Int[_Array, "..."] | _Integer | None = None,
-    key_value_seq_lengths: Int[_Array, "..."] | _Integer | None = None,
+    query_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
+    key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
     local_window_size: int | tuple[int, int] | None = None,
     implementation: Implementation | None = None,
     return_residual: bool = False,
-    query_offset: Int[_Array, "..."] | _Integer = 0,
+    query_offset: Integer[_Array, "..."] | _Integer = 0,
     logits_soft_cap: _Real | None = None,
     dropout_rate: _Real = 0.0,
     dropout_key: Any = None,
@@ -198,10 +198,10 @@ def attention_weights(
     *,
     scale: _Real | Real[_Array, ""] | None = None,
     is_causal: bool = False,
-    query_seq_lengths: Int[_Array, "..."] | _Integer | None = None,
-    key_value_seq_lengths: Int[_Array, "..."] | _Integer | None = None,
+    query_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
+    key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
     local_window_size: int | tuple[int, int] | None = None,
-    query_offset: Int[_Array, "..."] | _Integer = 0,
+    query_offset: Integer[_Array, "..."] | _Integer = 0,
     logits_soft_cap: _Real | None = None,
     dropout_rate: _Real = 0.0,
     dropout_key: Any = None,

@@ -2,12 +2,15 @@
 
 Forwards, every block of queries visits its live blocks of keys and keeps, for each row, the greatest logit so far,
 the sum of exponentials relative to it, and the sum of values weighted by them; when the greatest logit grows, both
-sums are rescaled. What remains for the gradient are the arguments, the output and the log-sum-exp.
+sums are rescaled. What remains for the gradient are the arguments, the output, and for each row the greatest logit
+and the sum of exponentials: the two halves of the log-sum-exp, which one number would round where it is large (under a
+bias of -1e9 for a whole row, say).
 
-Backwards, every block of keys visits its live blocks of queries. A tile's weights are ``exp(logits - lse)`` again.
-With ``g`` the gradient of the output, and ``delta = <g, output> - gradient of lse`` for each row, the gradient
-of a logit is ``weight * (<g, value> - delta)``, and the rest are matrix products. Gradients of keys and values
-grow transposed, (D, keys), as products that need no transpose of a tile.
+Backwards, every block of keys visits its live blocks of queries. A tile's exponentials ``exp(logits - top)`` are
+computed again; weights are these divided by the row's sum. With ``g`` the gradient of the output and ``delta = <g,
+output> - gradient of lse`` for each row, the gradient of a logit is ``weight * (<g, value> - delta)``, and the rest are
+matrix products. All are linear in ``(g, delta)``, so that these are divided by the sum rather than the tile. Gradients
+of keys and values grow transposed, (D, keys), as products that need no transpose of a tile.
 
 Loops over blocks are outside the map over heads and batch: which blocks are visited is decided once, and the gradient
 of what heads share (keys of a group, a broadcast bias) is summed tile by tile. States are made from the
@@ -49,11 +52,11 @@ class Plan(NamedTuple):
 
 
 class PerRow(NamedTuple):
-    """What the gradients of a row need: of its output, its log-sum-exp, and ``delta``."""
+    """What the gradients need of a row: of its output and ``delta``, divided by the sum; its greatest logit."""
 
     grad: Array
-    lse: Array
     delta: Array
+    top: Array
 
 
 def blockwise_attention(
@@ -81,6 +84,19 @@ def _varying_alike(operands: Operands) -> Operands:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _attention(operands: Operands, plan: Plan) -> tuple[Array, Array]:
+    results, _ = _forward(operands, plan)
+    return results
+
+
+def _forward(operands: Operands, plan: Plan):
+    """Output and log-sum-exp, and what their gradients need."""
+    output, top, total = _online_softmax(operands, plan)
+    lse = jnp.where(total == 0, -jnp.inf, top + jnp.log(jnp.where(total == 0, 1, total)))
+    return (output, lse), (operands, output, top, total)
+
+
+def _online_softmax(operands: Operands, plan: Plan) -> tuple[Array, Array, Array]:
+    """Output, greatest logit and sum of exponentials of every row; 0, -inf and 0 of one without a key."""
     begin, end = map(jnp.asarray, live_keys(operands, plan.options, plan.queries, plan.keys))
     axis = len(plan.heads)
 
@@ -94,13 +110,11 @@ def _attention(operands: Operands, plan: Plan) -> tuple[Array, Array]:
             return map_heads(functools.partial(_accumulate, plan, i, j), (tile, *state), plan.heads)
 
         top, total, weighted = _loop(begin[i], end[i], plan.keys.number, accumulate, state)
-        empty = total == 0
-        total = jnp.where(empty, 1, total)
-        block = weighted / total[..., None], jnp.where(empty, -jnp.inf, top + jnp.log(total))
+        block = weighted / jnp.where(total == 0, 1, total)[..., None], top, total
         return jax.tree.map(lambda x, b: _put(x, b, plan.queries.start(i), axis), results, block)
 
     rows = operands.query[..., 0]
-    results = _zeros(rows, operands.value.shape[-1]), jnp.zeros_like(rows)
+    results = _zeros(rows, operands.value.shape[-1]), jnp.zeros_like(rows), jnp.zeros_like(rows)
     return _loop(0, plan.queries.number, plan.queries.number, visit, results)
 
 
@@ -118,21 +132,11 @@ def _accumulate(plan: Plan, i: Any, j: Any, head: tuple[Operands, Array, Array, 
     return new_top, new_total, new_weighted
 
 
-def _forward(operands: Operands, plan: Plan):
-    results: Any = _attention(operands, plan)
-    return results, (operands, *results)
-
-
-def _backward(plan: Plan, residuals: tuple[Operands, Array, Array], cotangents: tuple[Array, Array]):
-    operands, output, lse = residuals
-    grad, grad_lse = cotangents
+def _backward(plan: Plan, residuals: tuple[Operands, Array, Array, Array], cotangents: tuple[Array, Array]):
+    operands, output, top, total = residuals
     begin, end = map(jnp.asarray, live_queries(operands, plan.options, plan.queries, plan.keys))
     axis = len(plan.heads)
-    # The output of a row without a key is a constant: what comes back to it, NaN included, goes no further.
-    empty = jnp.isneginf(lse)
-    grad = jnp.where(empty[..., None], 0, grad)
-    delta = jnp.where(empty, 0, jnp.sum(grad * output, -1) - grad_lse)
-    per_row = PerRow(grad, jnp.where(empty, 0, lse), delta)
+    per_row = _per_row(output, top, total, *cotangents)
 
     def visit(j, gradients):
         def add(i, state):
@@ -171,21 +175,30 @@ def _backward(plan: Plan, residuals: tuple[Operands, Array, Array], cotangents: 
 _attention.defvjp(_forward, _backward)
 
 
+def _per_row(output: Array, top: Array, total: Array, grad: Array, grad_lse: Array) -> PerRow:
+    """What comes back to a row without a key, whose results are constants, goes no further, NaN included."""
+    empty = total == 0
+    share = 1 / jnp.where(empty, 1, total)
+    grad = jnp.where(empty[..., None], 0, grad * share[..., None])
+    delta = jnp.sum(grad * output, -1) - jnp.where(empty, 0, grad_lse * share)
+    return PerRow(grad, delta, jnp.where(empty, 0, top))
+
+
 def _gradients(plan: Plan, i: Any, j: Any, head: tuple[Operands, PerRow]):
     """One tile of one head: its gradients of query, of key and value (both transposed), and of logits."""
-    tile, (grad, lse, delta) = head
+    tile, (grad, delta, top) = head
     options = plan.options
     if plan.queries.ragged:  # rows of the block before have been counted
         own = plan.queries.own(i)
         grad, delta = jnp.where(own[:, None], grad, 0), jnp.where(own, delta, 0)
     scores, logits = _logits(plan, i, j, tile)
-    weights = jnp.exp(logits - lse[:, None])
+    exponentials = jnp.exp(logits - top[:, None])
     d_weights = _drop(plan, i, j, tile, product(grad, tile.value, (1, 1), options))
-    d_logits = weights * (d_weights - delta[:, None])
+    d_logits = exponentials * (d_weights - delta[:, None])
     d_scores = d_logits
     if options.soft_cap is not None:
         d_scores = d_logits * (1 - (scores / options.soft_cap) ** 2)
-    d_value = product(grad, _drop(plan, i, j, tile, weights), (0, 0), options)
+    d_value = product(grad, _drop(plan, i, j, tile, exponentials), (0, 0), options)
     d_query = product(d_scores, tile.key, (1, 0), options)
     d_key = product(tile.query, d_scores, (0, 0), options)
     return d_query, d_key, d_value, d_logits

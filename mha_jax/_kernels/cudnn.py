@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.extend.backend
+import numpy as np
 from jaxtyping import Array, Float
 
 from mha_jax.masks import window_sides
@@ -45,7 +46,7 @@ def refusal(query: Array, key: Array, value: Array, **arguments: Any) -> str | N
         return f"query: cudnn takes float16 and bfloat16, got {query.dtype}"
     for name, nothing in _REFUSED.items():
         given = arguments[name]
-        if given is not nothing and not (isinstance(given, int | float) and given == nothing):
+        if given is not nothing and not (isinstance(given, int | float | np.number) and given == nothing):
             return f"{name}: cudnn cannot honour it"
     if value.shape[-1] != width:
         return f"value: cudnn needs E = D = {width}, got E = {value.shape[-1]}"
@@ -53,8 +54,8 @@ def refusal(query: Array, key: Array, value: Array, **arguments: Any) -> str | N
         return f"query: cudnn needs D a multiple of {_HEAD_DIM_MULTIPLE} up to {_MAX_HEAD_DIM}, got {width}"
     if 0 in query.shape or 0 in key.shape:
         return f"query, key: cudnn needs sizes above 0, got {query.shape}, {key.shape}"
-    if not isinstance(arguments["scale"], int | float | None):
-        return "scale: cudnn takes a Python number, got an array"
+    if not isinstance(arguments["scale"], int | float | np.number | None):
+        return "scale: cudnn takes a known number, got an array"
     if arguments["local_window_size"] is not None:
         left, right = window_sides(arguments["local_window_size"], "local_window_size")
         if right != 0 and not arguments["is_causal"]:
@@ -69,7 +70,7 @@ def cudnn_attention(
     key: Float[Array, "*batch S K D"],
     value: Float[Array, "*batch S K D"],
     *,
-    scale: float | int | None,
+    scale: Any,
     is_causal: bool,
     local_window_size: Any,
     **ignored: Any,
@@ -78,6 +79,7 @@ def cudnn_attention(
     banded = is_causal or local_window_size is not None
     if banded:  # nobody attends keys from T on, which may hold anything
         key, value = (x[..., : query.shape[-3], :, :] for x in (key, value))
+    scale = None if scale is None else float(scale)
     window = None if local_window_size is None else window_sides(local_window_size, "local_window_size")
 
     def attend(q: Array, k: Array, v: Array) -> Array:

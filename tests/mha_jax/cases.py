@@ -122,6 +122,16 @@ class Case:
         return d_output, array(rng.standard_normal(self.shape.of("BTN")), wide(self.dtype))
 
 
+EVERYTHING = Case(
+    "everything",
+    mask="B1TS",
+    bias="1NTS",
+    head_mask="B1N",
+    lengths={"query_seq_lengths": [5, 3], "key_value_seq_lengths": [6, 7], "query_offset": [2, 1]},
+    options={"is_causal": True, "local_window_size": (4, 3), "logits_soft_cap": 1.3, "scale": 0.4},
+)
+
+
 def array(x, dtype):
     """A NumPy array of any dtype of JAX. Tests make and change their arrays in NumPy, where nothing is compiled."""
     return np.asarray(x).astype(getattr(ml_dtypes, dtype, dtype))
@@ -191,6 +201,14 @@ def _close(name, found, wanted, dtype, terms, *, rounding=0.0, rtol=0.0):
     atol = (4 * terms * epsilon(wide(dtype)) + rounding) * size
     assert found.shape == wanted.shape, f"{name}: shape {found.shape}, expected {wanted.shape}"
     np.testing.assert_allclose(np.asarray(found, np.float64), wanted, rtol=rtol, atol=atol, err_msg=name)
+
+
+def judge(implementation, case, arrays, *, seed=0, terms=None):
+    """Run, compare with the oracle, and return the run and the oracle's."""
+    found = run(implementation, case, arrays, seed=seed)
+    wanted = expected(case, arrays, has_lse=found[1] is not None, seed=seed)
+    check(found, wanted, case.dtype, terms=terms or 32 * max(1, case.magnitude**2))
+    return found, wanted
 
 
 def pairs(implementations, cases, *, float64=(), slow=()):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mha_jax.cases import Case, Shape, check, expected, pairs, run
+from tests.mha_jax.cases import EVERYTHING, Case, Shape, check, expected, pairs, run
 from tests.mha_jax.implementations import ALL, BLOCKS, BLOCKWISE, DENSE, NEEDS
 
 pytestmark = [pytest.mark.usefixtures("strict")]
@@ -42,18 +42,17 @@ MASKS = [
     Case("lengths for all", lengths={"query_seq_lengths": 4, "key_value_seq_lengths": 3}, empty_rows=True),
     Case("offset, causal", lengths={"query_offset": [1, -2]}, options={"is_causal": True}, empty_rows=True),
     Case("offset, window", lengths={"query_offset": 3}, options={"local_window_size": (3, 0)}),
+    Case(
+        "offsets, window",
+        lengths={"query_offset": [4, 0]},
+        options={"local_window_size": (1, 0)},
+        empty_rows=True,
+    ),
     Case("soft cap, bias", bias="1N11", options={"logits_soft_cap": 0.7, "scale": 0.6}),
     Case("soft cap, -inf bias", bias="11TS", infinite_bias=True, options={"logits_soft_cap": 0.7}),
     Case("head mask TN", head_mask="TN"),
     Case("head mask of a head", head_mask="N", mask="B1TS"),
-    Case(
-        "everything",
-        mask="B1TS",
-        bias="1NTS",
-        head_mask="B1N",
-        lengths={"query_seq_lengths": [5, 3], "key_value_seq_lengths": [6, 7], "query_offset": [2, 1]},
-        options={"is_causal": True, "local_window_size": (4, 3), "logits_soft_cap": 1.3, "scale": 0.4},
-    ),
+    EVERYTHING,
 ]
 SHAPES = [
     Case("one key", Shape(S=1), bias="BNTS"),
