@@ -31,6 +31,7 @@ Implementation = Literal["dense", "xla", "blockwise", "cudnn"]
 _Array = Array | np.ndarray
 _Real = float | int | np.floating | np.integer
 _Integer = int | np.integer
+_Flag = bool | np.bool_
 
 
 @overload
@@ -42,7 +43,7 @@ def dot_product_attention(
     mask: Bool[_Array, "..."] | None = None,
     *,
     scale: _Real | Real[_Array, ""] | None = ...,
-    is_causal: bool = ...,
+    is_causal: _Flag = ...,
     query_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
     key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
     local_window_size: int | tuple[int, int] | None = ...,
@@ -64,7 +65,7 @@ def dot_product_attention(
     mask: Bool[_Array, "..."] | None = None,
     *,
     scale: _Real | Real[_Array, ""] | None = ...,
-    is_causal: bool = ...,
+    is_causal: _Flag = ...,
     query_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
     key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
     local_window_size: int | tuple[int, int] | None = ...,
@@ -85,7 +86,7 @@ def dot_product_attention(
     mask: Bool[_Array, "..."] | None = None,
     *,
     scale: _Real | Real[_Array, ""] | None = None,
-    is_causal: bool = False,
+    is_causal: _Flag = False,
     query_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
     key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
     local_window_size: int | tuple[int, int] | None = None,
@@ -197,7 +198,7 @@ def attention_weights(
     mask: Bool[_Array, "..."] | None = None,
     *,
     scale: _Real | Real[_Array, ""] | None = None,
-    is_causal: bool = False,
+    is_causal: _Flag = False,
     query_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
     key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
     local_window_size: int | tuple[int, int] | None = None,
