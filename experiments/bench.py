@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -188,14 +189,15 @@ def _torch_calls(args: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
         scores = torch.einsum("htk,hsk->hts", queries, keys).max(0).values
         return torch.autograd.grad(scores, (queries, keys), grad)
 
-    cpus = os.cpu_count() or 1
-    return {
-        "torch_einsum_one_thread": lambda: call(1),
-        "torch_einsum_all_threads": lambda: call(cpus),
-    }
+    return {f"torch_einsum_{name}": partial(call, threads) for name, threads in torch_threads().items()}
 
 
-def _temporary_bytes(program: Any) -> int:
+def torch_threads() -> dict[str, int]:
+    """Numbers of threads PyTorch is measured with, by name."""
+    return {"one_thread": 1, "all_threads": os.cpu_count() or 1}
+
+
+def temporary_bytes(program: Any) -> int:
     """Temporary memory of a compiled program, beside its arguments and results."""
     return program.memory_analysis().temp_size_in_bytes
 
@@ -239,7 +241,7 @@ def _channel_record(case: ChannelCase, config: Config, rates: dict[str, float]) 
     floor = max(operations / rates["operations_per_second"], data / rates["bytes_per_second"])
     record: Record = asdict(case) | {"head_dim": head_dim, "dtype": "float32", "rounds": len(times["ours"])}
     for name in functions:
-        record[f"{name}_temporary_bytes"] = _temporary_bytes(programs[name])
+        record[f"{name}_temporary_bytes"] = temporary_bytes(programs[name])
     record["temporary_ratio"] = record["ours_temporary_bytes"] / record["jax_einsum_temporary_bytes"]
     for name in calls:
         record[f"{name}_seconds"] = asdict(Quartiles.of(times[name]))
@@ -337,10 +339,10 @@ _COLUMNS: dict[str, dict[str, Callable[[Record], str]]] = {
 }
 
 
-def _environment(rates: dict[str, float]) -> Record:
-    versions = {"jax": jax.__version__, "numpy": np.__version__}
-    if find_spec("torch") is not None:
-        versions["torch"] = version("torch")
+def environment(rates: dict[str, float]) -> Record:
+    """Versions, machine and its rates, as they stand in the file."""
+    packages = ("jax", "flax", "numpy", "equinox", "torch")
+    versions = {name: version(name) for name in packages if find_spec(name) is not None}
     device = jax.devices()[0]
     return {
         "versions": versions,
@@ -369,7 +371,7 @@ def run(config: Config, progress: Callable[[str], None] = lambda _: None) -> Rec
         names = config.section or tuple(SECTIONS)
         sections = {name: SECTIONS[name](config, rates, progress) for name in names}
     settings = {"rounds": config.rounds, "seconds": config.seconds}
-    return {"config": settings, "environment": _environment(rates), "sections": sections}
+    return {"config": settings, "environment": environment(rates), "sections": sections}
 
 
 def show(result: Record, console: Console) -> None:

@@ -28,4 +28,39 @@ Theory of the key-query channel:
 ===========  ====================================================
 """
 
+from mha_jax.attention import attention_weights, dot_product_attention
+from mha_jax.cache import KVCache, LatentCache, append, bytes_per_token, init_cache, init_latent_cache
+from mha_jax.latent import init_latent_attention, latent_attention
+from mha_jax.masks import causal_mask, padding_mask, window_mask
+from mha_jax.projections import (
+    combine_heads,
+    init_multi_head_attention,
+    multi_head_attention,
+    project_heads,
+    select_heads,
+)
+from mha_jax.rope import RotaryEmbedding, apply_rope
+
+__all__ = [
+    "KVCache",
+    "LatentCache",
+    "RotaryEmbedding",
+    "append",
+    "apply_rope",
+    "attention_weights",
+    "bytes_per_token",
+    "causal_mask",
+    "combine_heads",
+    "dot_product_attention",
+    "init_cache",
+    "init_latent_attention",
+    "init_latent_cache",
+    "init_multi_head_attention",
+    "latent_attention",
+    "multi_head_attention",
+    "padding_mask",
+    "project_heads",
+    "select_heads",
+    "window_mask",
+]
 __version__ = "0.1.0"

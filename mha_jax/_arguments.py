@@ -1,0 +1,320 @@
+"""From the arguments of a call to what kernels are given: checks, the heads' layout, and what nobody reads.
+
+Every check raises ``ValueError`` with the argument's name, what was expected and what came. `prepare` then brings
+each array to the layout of the kernels, ``(..., K, G, rows, columns)``, where axes of size 1 are shared.
+
+A position that no query of the call attends (padding, say) may hold anything, NaN included. Multiplying it by a
+weight of zero would not remove a NaN, so that such queries, keys and values are set to zero here, once for each
+example, and their gradients with them.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from mha_jax._kernels.head import Operands, Options, tile_visible
+from mha_jax.masks import is_integer, window_sides
+
+# No position, offset or side of a window is farther: sums of any three stay in int32.
+_FAR = 2**29
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+class Sizes(NamedTuple):
+    """Sizes of a call: ``heads`` are the leading axes of the kernels' operands, ``(*batch, K, G)``."""
+
+    batch: tuple[int, ...]
+    queries: int
+    keys: int
+    kv_heads: int
+    group: int
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        return (*self.batch, self.kv_heads, self.group)
+
+    @property
+    def logits(self) -> tuple[int, ...]:
+        """``(..., N, T, S)``."""
+        return (*self.batch, self.kv_heads * self.group, self.queries, self.keys)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no pair of a query and a key."""
+        return 0 in (*self.batch, self.queries, self.keys)
+
+
+def check_sizes(query: Array, key: Array, value: Array) -> Sizes:
+    """Sizes of (..., T, N, D), (..., S, K, D) and (..., S, K, E), or ValueError."""
+    if query.ndim < 3 or 0 in query.shape[-2:]:
+        raise ValueError(f"query: expected (..., T, N, D) with N, D > 0, got {query.shape}")
+    *batch, queries, heads, width = query.shape
+    if key.ndim != query.ndim or key.shape[:-3] != tuple(batch) or key.shape[-1] != width:
+        wanted = ", ".join([*map(str, batch), "S", "K", str(width)])
+        raise ValueError(f"key: expected ({wanted}) to go with query {query.shape}, got {key.shape}")
+    keys, kv_heads = key.shape[-3:-1]
+    if kv_heads == 0 or heads % kv_heads:
+        raise ValueError(f"key: expected a number of heads (axis -2) that divides {heads}, got {kv_heads}")
+    if value.ndim != key.ndim or value.shape[:-1] != key.shape[:-1]:
+        wanted = ", ".join([*map(str, key.shape[:-1]), "E"])
+        raise ValueError(f"value: expected ({wanted}) to go with key {key.shape}, got {value.shape}")
+    if query.dtype.name not in _FLOATS:
+        raise ValueError(f"query: expected one of {', '.join(_FLOATS)}, got {query.dtype}")
+    for name, x in ("key", key), ("value", value):
+        if x.dtype != query.dtype:
+            raise ValueError(f"{name}: expected the query's dtype {query.dtype}, got {x.dtype}")
+    return Sizes(tuple(batch), queries, keys, kv_heads, heads // kv_heads)
+
+
+def prepare(
+    query: Array,
+    key: Array,
+    value: Array,
+    *,
+    sizes: Sizes,
+    bias: Any,
+    mask: Any,
+    scale: Any,
+    is_causal: Any,
+    query_seq_lengths: Any,
+    key_value_seq_lengths: Any,
+    local_window_size: Any,
+    query_offset: Any,
+    logits_soft_cap: Any,
+    dropout_rate: Any,
+    dropout_key: Any,
+    precision: Any,
+) -> tuple[Operands, Options]:
+    """What the kernels are given, from the arguments of `mha_jax.dot_product_attention`."""
+    dtype = jnp.float64 if query.dtype == jnp.float64 else jnp.float32
+    lower, upper = _band(is_causal, local_window_size)
+    offset = _integers(query_offset, "query_offset", sizes, least=-_FAR, greatest=_FAR)
+    if is_integer(offset):  # known: part of the band
+        lower = None if lower is None else lower + offset
+        upper = None if upper is None else upper + offset
+        offset = None
+    rate = _checked_rate(dropout_rate, dropout_key)
+    options = Options(lower, upper, _checked_cap(logits_soft_cap), rate, precision)
+    operands = Operands(
+        query=_split_heads(query, sizes).astype(dtype) * _checked_scale(scale, query.shape[-1], dtype),
+        key=_split_heads(key, sizes).astype(dtype),
+        value=_split_heads(value, sizes).astype(dtype),
+        bias=_checked_bias(bias, sizes, dtype),
+        mask=_checked_mask(mask, sizes),
+        offset=None if lower is None and upper is None else _scalars(offset, sizes),
+        query_length=_scalars(
+            _integers(query_seq_lengths, "query_seq_lengths", sizes, least=0, greatest=sizes.queries), sizes
+        ),
+        key_length=_scalars(
+            _integers(key_value_seq_lengths, "key_value_seq_lengths", sizes, least=0, greatest=sizes.keys),
+            sizes,
+        ),
+        dropout_words=_dropout_words(dropout_key, sizes) if rate else None,
+    )
+    return _without_unread(operands, options, sizes), options
+
+
+def merge_heads(x: Array, sizes: Sizes) -> Array:
+    """(..., K, G, T, *rest) of the kernels to (..., T, N, *rest)."""
+    axis = len(sizes.batch)
+    x = jnp.moveaxis(x, axis + 2, axis)
+    return x.reshape(*x.shape[: axis + 1], sizes.kv_heads * sizes.group, *x.shape[axis + 3 :])
+
+
+def checked_head_mask(head_mask: Any, sizes: Sizes, dtype: Any) -> Array:
+    """The head mask, (..., T, N)."""
+    wanted = (*sizes.batch, sizes.queries, sizes.kv_heads * sizes.group)
+    head_mask = jnp.asarray(head_mask)
+    if _is(head_mask, jnp.complexfloating) or not _broadcasts(head_mask.shape, wanted):
+        raise ValueError(
+            f"head_mask: expected real numbers that broadcast to (..., T, N) = {wanted}, "
+            f"got {head_mask.dtype} {head_mask.shape}"
+        )
+    return jnp.broadcast_to(head_mask.astype(dtype), wanted)
+
+
+def _split_heads(x: Array, sizes: Sizes) -> Array:
+    """(..., T, N, D) to (..., K, G, T, D); of keys and values, which have K heads, to (..., K, 1, S, D)."""
+    group = x.shape[-2] // sizes.kv_heads
+    x = x.reshape(*x.shape[:-2], sizes.kv_heads, group, x.shape[-1])
+    return jnp.moveaxis(x, -4, -2)
+
+
+def _band(is_causal: Any, window: Any) -> tuple[int | None, int | None]:
+    """Least and greatest ``s - t`` that is attended."""
+    if not isinstance(is_causal, bool | np.bool_):
+        raise ValueError(f"is_causal: expected a bool, got {is_causal!r}")
+    if window is None:
+        return None, 0 if is_causal else None
+    left, right = (min(side, _FAR) for side in window_sides(window, "local_window_size"))
+    return -left, 0 if is_causal else right
+
+
+def _integers(x: Any, name: str, sizes: Sizes, *, least: int, greatest: int) -> Any:
+    """None, an int, or int32 of the batch's axes (of size 1 where shared), clipped to [least, greatest]."""
+    if x is None:
+        return None
+    if is_integer(x):
+        return min(max(int(x), least), greatest)
+    x = jnp.asarray(x)
+    if not _is(x, jnp.integer) or not _broadcasts(x.shape, sizes.batch):
+        raise ValueError(
+            f"{name}: expected an integer or integers that broadcast to the batch {sizes.batch}, "
+            f"got {x.dtype} {x.shape}"
+        )
+    limits = jnp.iinfo(x.dtype)
+    x = x.clip(max(least, limits.min), min(greatest, limits.max)).astype(jnp.int32)
+    return x.reshape((1,) * (len(sizes.batch) - x.ndim) + x.shape)
+
+
+def _scalars(x: Any, sizes: Sizes) -> Array | None:
+    """One int32 for each example, in the layout of the kernels, (..., 1, 1)."""
+    if x is None:
+        return None
+    if is_integer(x):
+        return jnp.full((1,) * len(sizes.heads), x, jnp.int32)
+    return x[..., None, None]
+
+
+def _checked_scale(scale: Any, width: int, dtype: Any) -> Any:
+    if scale is None:
+        return 1 / math.sqrt(width)
+    scale = jnp.asarray(scale)
+    if scale.shape != () or not (_is(scale, jnp.floating) or _is(scale, jnp.integer)):
+        raise ValueError(f"scale: expected a real number or None, got {scale.dtype} {scale.shape}")
+    return scale.astype(dtype)
+
+
+def _checked_cap(cap: Any) -> float | None:
+    if cap is None:
+        return None
+    if isinstance(cap, bool) or not 0 < cap < math.inf:
+        raise ValueError(f"logits_soft_cap: expected a positive, finite number or None, got {cap!r}")
+    return float(cap)
+
+
+def _checked_rate(rate: Any, key: Any) -> float:
+    if isinstance(rate, bool) or not 0 <= rate < 1:
+        raise ValueError(f"dropout_rate: expected a number in [0, 1), got {rate!r}")
+    if rate > 0 and key is None:
+        raise ValueError(f"dropout_key: expected a key where dropout_rate is {rate}, got None")
+    return float(rate)
+
+
+def _dropout_words(key: Any, sizes: Sizes) -> Array:
+    """Two random words for every head of every example."""
+    key = jnp.asarray(key)
+    if not _is(key, jax.dtypes.prng_key):
+        key = jax.random.wrap_key_data(key)
+    if key.shape != ():
+        raise ValueError(f"dropout_key: expected one key, got keys of shape {key.shape}")
+    return jax.random.bits(key, (*sizes.heads, 2), jnp.uint32)
+
+
+def _checked_bias(bias: Any, sizes: Sizes, dtype: Any) -> Array | None:
+    if bias is None:
+        return None
+    bias = jnp.asarray(bias)
+    if not _is(bias, jnp.floating):
+        raise ValueError(f"bias: expected floating point, got {bias.dtype}")
+    return _group_pairs(bias, "bias", sizes).astype(dtype)
+
+
+def _checked_mask(mask: Any, sizes: Sizes) -> Array | None:
+    if mask is None:
+        return None
+    mask = jnp.asarray(mask)
+    if mask.dtype != jnp.bool_:
+        raise ValueError(f"mask: expected bool, got {mask.dtype}")
+    return _group_pairs(mask, "mask", sizes)
+
+
+def _group_pairs(x: Array, name: str, sizes: Sizes) -> Array:
+    """Mask or bias, (..., N or 1, T or 1, S or 1), to (..., K or 1, G or 1, T or 1, S or 1)."""
+    wanted = sizes.logits
+    if x.ndim != len(wanted) or not _broadcasts(x.shape, wanted):
+        raise ValueError(
+            f"{name}: expected {len(wanted)} axes that broadcast to (..., N, T, S) = {wanted}, got {x.shape}"
+        )
+    heads = (1, 1) if x.shape[-3] == 1 else (sizes.kv_heads, sizes.group)
+    return x.reshape(*x.shape[:-3], *heads, *x.shape[-2:])
+
+
+def _is(x: Array, kind: Any) -> bool:
+    return jnp.issubdtype(x.dtype, kind)
+
+
+def _broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether an array of ``shape`` broadcasts to ``wanted``."""
+    if len(shape) > len(wanted):
+        return False
+    return all(n in (1, m) for n, m in zip(shape[::-1], wanted[::-1], strict=False))
+
+
+def _without_unread(operands: Operands, options: Options, sizes: Sizes) -> Operands:
+    """Operands whose queries that attend nothing, and keys and values that nobody attends, are zero."""
+    if operands.mask is None and operands.bias is None:
+        queries, keys = _read_by_position(operands, options, sizes)
+    else:
+        queries, keys = _read_by_pairs(operands, options, sizes)
+    return operands._replace(
+        query=_zero_unless(queries, operands.query),
+        key=_zero_unless(keys, operands.key),
+        value=_zero_unless(keys, operands.value),
+    )
+
+
+def _zero_unless(read: Array | np.ndarray, x: Array) -> Array:
+    """``x`` (..., positions, width) where ``read`` (..., positions), which broadcasts, is true; else 0."""
+    if isinstance(read, np.ndarray) and read.all():
+        return x
+    return jnp.where(read[..., None], x, jnp.zeros_like(x))
+
+
+def _read_by_pairs(operands: Operands, options: Options, sizes: Sizes) -> tuple[Array, Array]:
+    """Which queries attend something and which keys are attended, in any head, where there is a mask or bias."""
+    ones = (1,) * len(sizes.heads)
+    rows = jnp.arange(sizes.queries, dtype=jnp.int32).reshape(*ones, -1)
+    columns = jnp.arange(sizes.keys, dtype=jnp.int32).reshape(*ones, -1)
+    visible = tile_visible(operands, options, rows, columns)
+    if operands.bias is not None:
+        finite = operands.bias != -jnp.inf
+        visible = finite if visible is None else visible & finite
+    visible = jnp.asarray(visible)
+    return visible.any((-4, -3, -1), keepdims=True)[..., 0], visible.any((-4, -3, -2), keepdims=True)[
+        ..., 0, :
+    ]
+
+
+def _read_by_position(operands: Operands, options: Options, sizes: Sizes) -> tuple[Any, Any]:
+    """The same where there is neither: by arithmetic on positions, at the time of tracing if all is known."""
+    dynamic = (operands.offset, operands.query_length, operands.key_length)
+    xp = np if all(x is None for x in dynamic) else jnp
+    offset, num_queries, num_keys = (
+        default if x is None else x[..., None]
+        for x, default in zip(dynamic, (0, sizes.queries, sizes.keys), strict=True)
+    )
+    ones = (1,) * len(sizes.heads)
+    rows = xp.arange(sizes.queries, dtype=xp.int32).reshape(*ones, -1)
+    columns = xp.arange(sizes.keys, dtype=xp.int32).reshape(*ones, -1)
+
+    def some_between(first, last, count):
+        """Whether some position in [0, count) lies in [first, last], where None is no limit."""
+        first = 0 if first is None else xp.maximum(first, 0)
+        last = count - 1 if last is None else xp.minimum(last, count - 1)
+        return first <= last
+
+    def shifted(positions, limit, sign):
+        return None if limit is None else positions + sign * (limit + offset)
+
+    queries = (rows < num_queries) & some_between(
+        shifted(rows, options.lower, 1), shifted(rows, options.upper, 1), num_keys
+    )
+    keys = (columns < num_keys) & some_between(
+        shifted(columns, options.upper, -1), shifted(columns, options.lower, -1), num_queries
+    )
+    return queries, keys

@@ -1,0 +1,134 @@
+"""Blocks of the blockwise kernel: how large they are, where they start, and which pairs of them are live.
+
+**Sizes.** A step of the kernel holds one tile of logits for every head of every example, ``heads * queries * keys``
+numbers, which it writes, reads for the maximum, overwrites by the exponentials and reads twice. On a CPU that is fast
+while the tile stays in the second-level cache: about 2 MB, 2**19 float32. Below 128 rows or columns the matrix
+products become inefficient, and with few keys the running output, (queries, E), is rescaled too often; above 512 there
+is nothing to gain. So a tile is the largest of 512 x 512, 512 x 256, 256 x 256, 256 x 128 and 128 x 128 that fits the
+budget, and the last one where none fits. (Measured with float32, D = 64: of tiles of 64 to 1024 rows and
+columns, those of 1 to 4 MB were the fastest for 8 and 64 heads, and up to twice as fast as 512 x 512.) Other
+backends launch a kernel for each operation of a step, so that fewer and larger steps pay: 1024 x 1024, not measured.
+A side that is not longer than 1.25 blocks is taken whole; a longer one is split evenly, in multiples of 16.
+
+**Ragged ends.** The last block starts so early that it is whole. Nothing is padded or copied, and what it shares with
+the block before is either computed twice or masked once.
+
+**Live pairs.** Causality, windows and lengths leave blocks of keys that no query of a block attends. For every
+block the live ones form a range, known when the kernel is traced, or computed from offsets and lengths outside the
+map over heads and batch: the widest range over all examples.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int32
+
+from mha_jax._kernels.head import Operands, Options
+
+_CPU_TILES = ((512, 512), (512, 256), (256, 256), (256, 128), (128, 128))
+_CPU_TILE_BYTES = 2**21
+_OTHER_TILE = (1024, 1024)
+_SLACK = 1.25
+_MULTIPLE = 16
+
+
+class Axis(NamedTuple):
+    """Positions 0 .. size - 1 in blocks of ``block``, the last of which may begin within the one before it."""
+
+    size: int
+    block: int
+
+    @property
+    def number(self) -> int:
+        """Number of blocks."""
+        return -(-self.size // self.block)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last block shares positions with the one before it."""
+        return self.size % self.block != 0
+
+    def start(self, number: Any) -> Any:
+        """First position of a block."""
+        start = number * self.block
+        return jnp.minimum(start, self.size - self.block) if self.ragged else start
+
+    def positions(self, number: Any) -> Int32[Array, "block"]:
+        """Positions of a block."""
+        return self.start(number) + jnp.arange(self.block, dtype=jnp.int32)
+
+    def own(self, number: Any) -> Bool[Array, "block"]:
+        """Which positions of a block are not of the block before."""
+        return self.positions(number) >= number * self.block
+
+
+def choose_blocks(
+    num_queries: int, num_keys: int, num_heads: int, itemsize: int, backend: str
+) -> tuple[Axis, Axis]:
+    """Blocks of queries and of keys, by the rule above.
+
+    Args:
+        num_queries: T.
+        num_keys: S.
+        num_heads: heads of all examples, which are worked on at once.
+        itemsize: bytes of a logit.
+        backend: as ``jax.default_backend()``.
+    """
+    tile = _OTHER_TILE
+    if backend == "cpu":
+        fitting = (t for t in _CPU_TILES if num_heads * t[0] * t[1] * itemsize <= _CPU_TILE_BYTES)
+        tile = next(fitting, _CPU_TILES[-1])
+    return _split(num_queries, tile[0]), _split(num_keys, tile[1])
+
+
+def _split(size: int, block: int) -> Axis:
+    """Split evenly into blocks of about ``block``."""
+    if size <= _SLACK * block:
+        return Axis(size, size)
+    count = -(-size // block)
+    even = -(-size // count)
+    return Axis(size, -(-even // _MULTIPLE) * _MULTIPLE)
+
+
+def live_keys(operands: Operands, options: Options, queries: Axis, keys: Axis) -> tuple[Any, Any]:
+    """First, and last + 1, live block of keys for every block of queries.
+
+    Arrays of int32, of NumPy where everything is known at the time of tracing.
+    """
+    low, high = _band(operands, options)
+    return _live(queries, keys, low, high, operands.query_length, operands.key_length)
+
+
+def live_queries(operands: Operands, options: Options, queries: Axis, keys: Axis) -> tuple[Any, Any]:
+    """First, and last + 1, live block of queries for every block of keys."""
+    low, high = _band(operands, options)
+    low, high = (None if limit is None else -limit for limit in (high, low))
+    return _live(keys, queries, low, high, operands.key_length, operands.query_length)
+
+
+def _band(operands: Operands, options: Options) -> tuple[Any, Any]:
+    """Least and greatest distance ``s - t`` that some example attends."""
+    low, high, offset = options.lower, options.upper, operands.offset
+    if offset is None:
+        return low, high
+    return (None if low is None else low + offset.min()), (None if high is None else high + offset.max())
+
+
+def _live(
+    own: Axis, other: Axis, low: Any, high: Any, own_length: Array | None, other_length: Array | None
+) -> tuple[Any, Any]:
+    """Range of ``other``'s blocks with a position p that some own position o may meet: low <= p - o <= high."""
+    known = not any(isinstance(x, Array) for x in (low, high, own_length, other_length))
+    xp = np if known else jnp
+    first_own = xp.minimum(xp.arange(own.number, dtype=xp.int32) * own.block, own.size - own.block)
+    last_own = first_own + (own.block - 1)
+    first = xp.zeros_like(first_own) if low is None else xp.maximum(first_own + low, 0)
+    length = other.size if other_length is None else xp.minimum(other_length.max(), other.size)
+    last = xp.zeros_like(first_own) + (length - 1)
+    if high is not None:
+        last = xp.minimum(last, last_own + high)
+    if own_length is not None:
+        last = xp.where(first_own < own_length.max(), last, -1)
+    begin = first // other.block
+    return begin, xp.maximum(last // other.block + 1, begin)

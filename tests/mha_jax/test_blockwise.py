@@ -1,0 +1,159 @@
+"""`mha_jax._kernels`: sizes of blocks, which are visited, memory and what is compiled. Numbers: the contract suite."""
+
+import functools
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mha_jax
+from mha_jax import attention
+from mha_jax._kernels.blocks import Axis, choose_blocks, live_keys, live_queries
+from mha_jax._kernels.blockwise import Plan, blockwise_attention
+from mha_jax._kernels.head import Operands, Options, tile_visible
+
+attend = functools.partial(mha_jax.dot_product_attention, implementation="blockwise")
+
+
+@pytest.mark.parametrize("size", [1, 7, 128, 160, 161, 192, 521, 1000, 4092, 8192])
+@pytest.mark.parametrize("num_heads", [1, 8, 16, 32, 1000])
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_blocks_cover_every_position_once(size, num_heads, backend):
+    for axis in choose_blocks(size, size, num_heads, 4, backend):
+        owned = [np.asarray(axis.positions(i))[np.asarray(axis.own(i))] for i in range(axis.number)]
+        np.testing.assert_array_equal(np.concatenate(owned), np.arange(size))
+        for i in range(axis.number):
+            positions = np.asarray(axis.positions(i))
+            assert positions[0] == axis.start(i)
+            assert positions[0] >= 0
+            assert positions[-1] < size
+
+
+def test_tiles_stay_in_the_cache_until_they_are_as_small_as_is_useful():
+    for num_heads, itemsize in (1, 4), (4, 4), (8, 4), (8, 8), (16, 4), (32, 4):
+        queries, keys = choose_blocks(4096, 4096, num_heads, itemsize, "cpu")
+        tile = num_heads * queries.block * keys.block * itemsize
+        assert tile <= 2**21
+        assert tile * 2 > 2**20 or (queries.block, keys.block) == (512, 512)
+    queries, keys = choose_blocks(4096, 4096, 1024, 4, "cpu")
+    assert (queries.block, keys.block) == (128, 128)
+
+
+def test_what_fits_into_little_more_than_a_block_is_one():
+    assert choose_blocks(160, 7, 64, 4, "cpu") == (Axis(160, 160), Axis(7, 7))
+    assert choose_blocks(1, 161, 64, 4, "cpu") == (Axis(1, 1), Axis(161, 96))
+
+
+@st.composite
+def _calls(draw):
+    size, block = st.integers(1, 13), st.integers(1, 5)
+    queries, keys = (Axis(n, min(n, draw(block))) for n in (draw(size), draw(size)))
+    limit = st.none() | st.integers(-9, 9)
+    length = st.none() | st.lists(st.integers(0, 15), min_size=2, max_size=2)
+    offset = draw(st.none() | st.lists(st.integers(-9, 9), min_size=2, max_size=2))
+    scalars = (None if x is None else jnp.array(x, jnp.int32) for x in (offset, draw(length), draw(length)))
+    return queries, keys, Options(lower=draw(limit), upper=draw(limit)), *scalars
+
+
+@settings(max_examples=30, deadline=None)
+@given(_calls())
+def test_every_pair_that_is_attended_is_visited_and_no_block_without_need(call):
+    queries, keys, options, offset, query_length, key_length = call
+    arrays = jnp.zeros((2, queries.size, 1)), jnp.zeros((2, keys.size, 1)), jnp.zeros((2, keys.size, 1))
+    operands = Operands(*arrays, offset=offset, query_length=query_length, key_length=key_length)
+    rows, columns = jnp.arange(queries.size)[None], jnp.arange(keys.size)[None]
+    visible = tile_visible(operands, options, rows, columns)
+    every = (2, queries.size, keys.size)
+    visible = np.broadcast_to(np.asarray(True if visible is None else visible), every).any(axis=0)
+    for live, own, other, pairs in (
+        (live_keys(operands, options, queries, keys), queries, keys, visible),
+        (live_queries(operands, options, queries, keys), keys, queries, visible.T),
+    ):
+        begin, end = map(np.asarray, live)
+        for i in range(own.number):
+            assert 0 <= begin[i] <= end[i] <= other.number or begin[i] == end[i]
+            met = pairs[np.asarray(own.positions(i))].any(0)
+            visited = [p for j in range(begin[i], end[i]) for p in np.asarray(other.positions(j))]
+            assert set(np.flatnonzero(met)) <= set(visited)
+    if offset is None and query_length is None and key_length is None:
+        assert all(isinstance(x, np.ndarray) for x in live_keys(operands, options, queries, keys))
+
+
+def test_causality_visits_half_of_the_blocks_and_a_window_a_band():
+    axis = Axis(64, 8)
+    operands = Operands(*[jnp.zeros((1, 64, 1))] * 3)
+    begin, end = live_keys(operands, Options(upper=0), axis, axis)
+    assert (end - begin).tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    begin, end = live_queries(operands, Options(upper=0), axis, axis)
+    assert (end - begin).tolist() == [8, 7, 6, 5, 4, 3, 2, 1]
+    begin, end = live_keys(operands, Options(lower=-9, upper=0), axis, axis)
+    assert (end - begin).max() == 3
+    assert (begin[-1], end[-1]) == (5, 8)
+
+
+def _compiled(function, size, *, num_heads=4, width=16, gradient=False):
+    def loss(*arrays):
+        return jnp.sum(function(*arrays))
+
+    array = jax.ShapeDtypeStruct((1, size, num_heads, width), jnp.float32)
+    program = jax.grad(loss, argnums=(0, 1, 2)) if gradient else function
+    return jax.jit(program).lower(array, array, array).compile()
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_temporary_memory_is_linear_in_the_length(gradient):
+    def small_blocks(num_queries, num_keys, *_):
+        return Axis(num_queries, 64), Axis(num_keys, 64)
+
+    with mock.patch.object(attention, "choose_blocks", small_blocks):
+        short, long = (
+            _compiled(attend, size, gradient=gradient).memory_analysis().temp_size_in_bytes
+            for size in (512, 2048)
+        )
+    inputs = 3 * 4 * 2048 * 16 * 4
+    assert long < 4.5 * short
+    assert long < 10 * inputs  # all weights would be 43 times the inputs
+    assert 40 * inputs < 4 * 2048 * 2048 * 4
+
+
+def test_arrays_that_fit_into_one_block_need_no_loop_and_no_copy_of_the_keys():
+    text = str(_compiled(attend, 128).as_text())
+    assert " while(" not in text
+    assert "dynamic-slice" not in text
+
+
+def test_no_array_of_all_weights_and_no_transposed_tile_is_compiled():
+    def small_blocks(num_queries, num_keys, *_):
+        return Axis(num_queries, 64), Axis(num_keys, 32)
+
+    with mock.patch.object(attention, "choose_blocks", small_blocks):
+        program = _compiled(attend, 256, gradient=True)
+    text = str(program.as_text())
+    assert "256,256]" not in text
+    for line in text.splitlines():
+        if " transpose(" in line:  # of arrays with the width of a head, never of a tile
+            assert "64,32]" not in line, line
+            assert "32,64]" not in line, line
+
+
+def test_blocks_that_nobody_attends_are_not_read():
+    """Had they been visited, a NaN in them would be in the sums: 0 * NaN is NaN."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 1, 1, 16, 2)).astype(np.float32) for _ in range(3))
+    k[..., 8:, :] = np.nan
+    v[..., 8:, :] = np.nan
+    operands = Operands(*map(jnp.asarray, (q[..., :8, :], k, v)))
+    plan = Plan(Options(upper=0), (1, 1, 1), Axis(8, 4), Axis(16, 4))
+    output, lse = blockwise_attention(operands, plan)
+    assert np.isfinite(output).all()
+    assert np.isfinite(lse).all()
+    grads = jax.grad(lambda o: blockwise_attention(o, plan)[0].sum())(operands)
+    assert all(np.isfinite(x).all() for x in (grads.query, grads.key, grads.value))
+    assert not np.asarray(grads.key)[..., 8:, :].any()
+    lengths = operands._replace(key_length=jnp.full((1, 1, 1), 8, jnp.int32))
+    output, _ = blockwise_attention(lengths, plan._replace(options=Options()))
+    assert np.isfinite(output).all()
