@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 PRESET ?= quick
+TEST_WORKERS ?= 2
 
 RUN := .venv/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check install --quiet
@@ -41,7 +42,9 @@ print("Setting up .venv with Python %s; this downloads a few hundred MB the firs
 endef
 export CHECK_PYTHON
 
-.PHONY: help setup models capacity figures test test-all lint bench readme clean check-python
+PYTEST := $(RUN) -m pytest -n $(TEST_WORKERS) --dist worksteal
+
+.PHONY: help setup models capacity figures test test-all lint bench bench-gpu readme clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -74,12 +77,12 @@ figures: setup ## draw the figures again from the committed records
 	@$(RUN) -m experiments plot capacity
 
 test: setup ## run the tests but the slow ones, then the numerical ones once more in float64
-	MHA_JAX_TEST_FLOAT64=0 $(RUN) -m pytest -m "not slow"
-	MHA_JAX_TEST_FLOAT64=1 $(RUN) -m pytest -m "float64 and not slow"
+	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) -m "not slow"
+	MHA_JAX_TEST_FLOAT64=1 $(PYTEST) -m "float64 and not slow"
 
 test-all: setup ## run all tests, then all numerical ones once more in float64
-	MHA_JAX_TEST_FLOAT64=0 $(RUN) -m pytest
-	MHA_JAX_TEST_FLOAT64=1 $(RUN) -m pytest -m "float64"
+	MHA_JAX_TEST_FLOAT64=0 $(PYTEST)
+	MHA_JAX_TEST_FLOAT64=1 $(PYTEST) -m "float64"
 
 lint: setup ## check style, formatting and types
 	@failed=0; \
@@ -88,8 +91,13 @@ lint: setup ## check style, formatting and types
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(RUN) -m pyright || failed=1; \
 	exit $$failed
 
-bench: setup ## measure speed and memory against the plain implementations
+bench: setup ## measure speed and memory against other implementations
 	@$(RUN) -m experiments.bench
+	@$(RUN) -m experiments.bench_attention
+
+bench-gpu: setup ## the same for attention on a GPU, in bfloat16 and float32
+	@$(RUN) -m experiments.bench_attention --dtype bfloat16 --num-heads 16 --tokens 16384
+	@$(RUN) -m experiments.bench_attention --dtype float32 --num-heads 16 --tokens 16384
 
 readme: setup ## fill in the numbers of the README from the committed records
 	@$(RUN) -m experiments.readme

@@ -7,7 +7,8 @@ with where they come from:
 - ``capacity-table``, ``-ceiling``, ``-real`` and values ``capacity.…``: figures/capacity/quick.json;
 - the same with ``capacity-paper`` in place of ``capacity``: figures/capacity/paper.json;
 - values ``capacity-doubled-cap.…``: figures/capacity/doubled-cap.json;
-- ``bench``: figures/bench/bench.json.
+- ``bench``: figures/bench/bench.json;
+- ``attention``: figures/bench/attention.json.
 
 ``--list`` prints the values' names. Where a file does not exist, what it would fill stays as it is.
 ``--check`` writes nothing and exits with 1 where README.md differs from what the records say.
@@ -42,7 +43,10 @@ SOURCES = {
     "capacity-paper": "figures/capacity/paper.json",
     "capacity-doubled-cap": "figures/capacity/doubled-cap.json",
     "bench": "figures/bench/bench.json",
+    "attention": "figures/bench/attention.json",
 }
+_TABLES_ONLY = {"bench", "attention"}
+"""Sources without single values."""
 
 _BLOCK = re.compile(r"<!-- begin: (?P<name>[^\s>]+) -->\n.*?<!-- end: (?P=name) -->", re.DOTALL)
 _VALUE = re.compile(r"<!-- value: (?P<name>[^\s>]+) -->[^<\n]*<!-- /value -->")
@@ -88,12 +92,48 @@ def bench_table(data: Mapping[str, Any]) -> str:
     return table.Cells("How many times faster", tuple(columns), tuple(lines), note).markdown()
 
 
-def _speed(quartiles: Mapping[str, float] | float | None) -> str:
+def _speed(quartiles: Mapping[str, float] | float | None, decimals: int = 1) -> str:
     if quartiles is None:
         return "–"
     if isinstance(quartiles, int | float):
-        return f"{quartiles:.1f}"
-    return f"{quartiles['median']:.1f} [{quartiles['low']:.1f}–{quartiles['high']:.1f}]"
+        return f"{quartiles:.{decimals}f}"
+    median, low, high = (f"{quartiles[key]:.{decimals}f}" for key in ("median", "low", "high"))
+    return f"{median} [{low}–{high}]"
+
+
+def attention_table(data: Mapping[str, Any]) -> str:
+    """The attention benchmark as a Markdown table: how many times faster than others, by pass and length.
+
+    Args:
+        data: the json of `experiments.bench_attention`.
+    """
+    points = [p for p in data["points"] if not p["causal"]]
+    found = {(p["pass"], p["length"], p["contender"]): p for p in points}
+    rivals = {
+        "jax_nn": "jax.nn",
+        "flax_nnx": "flax.nnx",
+        "flax_linen": "flax.linen",
+        "equinox": "equinox",
+        "torch_sdpa": "PyTorch SDPA",
+    }
+    rivals = {name: label for name, label in rivals.items() if any(key[2] == name for key in found)}
+    lines = []
+    for direction, length in sorted({(p["pass"], p["length"]) for p in points}):
+        ours, theirs = found[direction, length, "ours"], found.get((direction, length, "jax_nn"))
+        line = [direction, str(length)]
+        for name in rivals:
+            line.append(_speed(found.get((direction, length, name), {}).get("time_over_ours"), decimals=2))
+        memory = None if theirs is None else ours["temporary_bytes"] / max(1, theirs["temporary_bytes"])
+        line += [table.number(memory, decimals=3), _speed(ours["ours_speedup_by_causality"], decimals=2)]
+        lines.append(tuple(line))
+    columns = ("pass", "T", *rivals.values(), "temporary memory, ours / jax.nn", "causal over not, ours")
+    config, place = data["config"], data["environment"]
+    note = (
+        f"Not causal but in the last column; {config['dtype']}, {config['num_heads']} heads of {config['head_dim']}, "
+        f"batch {config['tokens']} / T but at least 1, on {place['cpu_count']} CPUs. Median over interleaved rounds in "
+        "one process, quartiles in brackets. –: its weights take too much memory for this benchmark."
+    )
+    return table.Cells("How many times faster than", columns, tuple(lines), note).markdown()
 
 
 _BLOCKS: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
@@ -104,7 +144,7 @@ _BLOCKS: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
         ("ceiling", table.ceiling_cells),
         ("real", table.real_cells),
     )
-} | {"bench": ("bench", bench_table)}
+} | {"bench": ("bench", bench_table), "attention": ("attention", attention_table)}
 
 
 def values(data: Mapping[str, Any]) -> dict[str, str]:
@@ -193,7 +233,7 @@ def fill(text: str, sources: Mapping[str, Any]) -> str:
     numbers = {
         f"{name}.{key}": value
         for name, data in sources.items()
-        if name != "bench"
+        if name not in _TABLES_ONLY
         for key, value in values(data).items()
     }
 
@@ -239,7 +279,7 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     arguments = parser.parse_args(argv)
     sources = load(root)
     if arguments.list:
-        for source in sources.keys() - {"bench"}:
+        for source in sources.keys() - _TABLES_ONLY:
             for name, text in values(sources[source]).items():
                 print(f"{source}.{name}\t{text}")
         return 0

@@ -68,10 +68,10 @@ def test_every_pair_that_is_attended_is_visited_and_no_block_without_need(call):
     rows, columns = jnp.arange(queries.size)[None], jnp.arange(keys.size)[None]
     visible = tile_visible(operands, options, rows, columns)
     every = (2, queries.size, keys.size)
-    visible = np.broadcast_to(np.asarray(True if visible is None else visible), every).any(axis=0)
+    attended = np.broadcast_to(np.asarray(True if visible is None else visible), every).any(axis=0)
     for live, own, other, pairs in (
-        (live_keys(operands, options, queries, keys), queries, keys, visible),
-        (live_queries(operands, options, queries, keys), keys, queries, visible.T),
+        (live_keys(operands, options, queries, keys), queries, keys, attended),
+        (live_queries(operands, options, queries, keys), keys, queries, attended.T),
     ):
         begin, end = map(np.asarray, live)
         for i in range(own.number):
@@ -104,16 +104,19 @@ def _compiled(function, size, *, num_heads=4, width=16, gradient=False):
     return jax.jit(program).lower(array, array, array).compile()
 
 
+def _temporary_bytes(program):
+    analysis = program.memory_analysis()
+    assert analysis is not None
+    return analysis.temp_size_in_bytes
+
+
 @pytest.mark.parametrize("gradient", [False, True])
 def test_temporary_memory_is_linear_in_the_length(gradient):
     def small_blocks(num_queries, num_keys, *_):
         return Axis(num_queries, 64), Axis(num_keys, 64)
 
     with mock.patch.object(attention, "choose_blocks", small_blocks):
-        short, long = (
-            _compiled(attend, size, gradient=gradient).memory_analysis().temp_size_in_bytes
-            for size in (512, 2048)
-        )
+        short, long = (_temporary_bytes(_compiled(attend, size, gradient=gradient)) for size in (512, 2048))
     inputs = 3 * 4 * 2048 * 16 * 4
     assert long < 4.5 * short
     assert long < 10 * inputs  # all weights would be 43 times the inputs
