@@ -68,7 +68,8 @@ def test_every_pair_that_is_attended_is_visited_and_no_block_without_need(call):
     rows, columns = jnp.arange(queries.size)[None], jnp.arange(keys.size)[None]
     visible = tile_visible(operands, options, rows, columns)
     every = (2, queries.size, keys.size)
-    attended = np.broadcast_to(np.asarray(True if visible is None else visible), every).any(axis=0)
+    visible = np.broadcast_to(np.asarray(True if visible is None else visible), every)
+    attended = np.logical_or.reduce(visible, axis=0)
     for live, own, other, pairs in (
         (live_keys(operands, options, queries, keys), queries, keys, attended),
         (live_queries(operands, options, queries, keys), keys, queries, attended.T),
