@@ -31,7 +31,6 @@ Implementation = Literal["dense", "xla", "blockwise", "cudnn"]
 _Array = Array | np.ndarray
 _Real = float | int | np.floating | np.integer
 _Integer = int | np.integer
-_Flag = bool | np.bool_
 
 
 @overload
@@ -43,7 +42,7 @@ def dot_product_attention(
     mask: Bool[_Array, "..."] | None = None,
     *,
     scale: _Real | Real[_Array, ""] | None = ...,
-    is_causal: _Flag = ...,
+    is_causal: bool | np.bool_ = ...,
     query_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
     key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
     local_window_size: int | tuple[int, int] | None = ...,
@@ -65,7 +64,7 @@ def dot_product_attention(
     mask: Bool[_Array, "..."] | None = None,
     *,
     scale: _Real | Real[_Array, ""] | None = ...,
-    is_causal: _Flag = ...,
+    is_causal: bool | np.bool_ = ...,
     query_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
     key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = ...,
     local_window_size: int | tuple[int, int] | None = ...,
@@ -86,7 +85,7 @@ def dot_product_attention(
     mask: Bool[_Array, "..."] | None = None,
     *,
     scale: _Real | Real[_Array, ""] | None = None,
-    is_causal: _Flag = False,
+    is_causal: bool | np.bool_ = False,
     query_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
     key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
     local_window_size: int | tuple[int, int] | None = None,
@@ -198,7 +197,7 @@ def attention_weights(
     mask: Bool[_Array, "..."] | None = None,
     *,
     scale: _Real | Real[_Array, ""] | None = None,
-    is_causal: _Flag = False,
+    is_causal: bool | np.bool_ = False,
     query_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
     key_value_seq_lengths: Integer[_Array, "..."] | _Integer | None = None,
     local_window_size: int | tuple[int, int] | None = None,

@@ -15,7 +15,8 @@ the block before is either computed twice or masked once.
 
 **Live pairs.** Causality, windows and lengths leave blocks of keys that no query of a block attends. For every
 block the live ones form a range, known when the kernel is traced, or computed from offsets and lengths outside the
-map over heads and batch: the widest range over all examples.
+map over heads and batch: the widest range over all examples. Where the band is known, the range is split: tiles
+within the band need no test of positions, which would cost an eighth of their time.
 """
 
 from typing import Any, NamedTuple
@@ -63,6 +64,20 @@ class Axis(NamedTuple):
         return self.positions(number) >= number * self.block
 
 
+class Range(NamedTuple):
+    """For every block of one axis, the blocks ``begin .. end - 1`` of the other.
+
+    Attributes:
+        begin: int32 array, of NumPy where it is known at the time of tracing.
+        end: likewise; not below ``begin``.
+        banded: whether some of these pairs of blocks are crossed by an edge of the band.
+    """
+
+    begin: Any
+    end: Any
+    banded: bool
+
+
 def choose_blocks(
     num_queries: int, num_keys: int, num_heads: int, itemsize: int, backend: str
 ) -> tuple[Axis, Axis]:
@@ -91,17 +106,14 @@ def _split(size: int, block: int) -> Axis:
     return Axis(size, -(-even // _MULTIPLE) * _MULTIPLE)
 
 
-def live_keys(operands: Operands, options: Options, queries: Axis, keys: Axis) -> tuple[Any, Any]:
-    """First, and last + 1, live block of keys for every block of queries.
-
-    Arrays of int32, of NumPy where everything is known at the time of tracing.
-    """
+def live_keys(operands: Operands, options: Options, queries: Axis, keys: Axis) -> list[Range]:
+    """Live blocks of keys for every block of queries, in ranges to be visited one after the other."""
     low, high = _band(operands, options)
     return _live(queries, keys, low, high, operands.query_length, operands.key_length)
 
 
-def live_queries(operands: Operands, options: Options, queries: Axis, keys: Axis) -> tuple[Any, Any]:
-    """First, and last + 1, live block of queries for every block of keys."""
+def live_queries(operands: Operands, options: Options, queries: Axis, keys: Axis) -> list[Range]:
+    """Live blocks of queries for every block of keys."""
     low, high = _band(operands, options)
     low, high = (None if limit is None else -limit for limit in (high, low))
     return _live(keys, queries, low, high, operands.key_length, operands.query_length)
@@ -117,11 +129,11 @@ def _band(operands: Operands, options: Options) -> tuple[Any, Any]:
 
 def _live(
     own: Axis, other: Axis, low: Any, high: Any, own_length: Array | None, other_length: Array | None
-) -> tuple[Any, Any]:
-    """Range of ``other``'s blocks with a position p that some own position o may meet: low <= p - o <= high."""
+) -> list[Range]:
+    """Ranges of ``other``'s blocks with a position p that some own position o may meet: low <= p - o <= high."""
     known = not any(isinstance(x, Array) for x in (low, high, own_length, other_length))
     xp = np if known else jnp
-    first_own = xp.minimum(xp.arange(own.number, dtype=xp.int32) * own.block, own.size - own.block)
+    first_own = np.minimum(np.arange(own.number, dtype=np.int32) * own.block, own.size - own.block)
     last_own = first_own + (own.block - 1)
     first = xp.zeros_like(first_own) if low is None else xp.maximum(first_own + low, 0)
     length = other.size if other_length is None else xp.minimum(other_length.max(), other.size)
@@ -131,4 +143,14 @@ def _live(
     if own_length is not None:
         last = xp.where(first_own < own_length.max(), last, -1)
     begin = first // other.block
-    return begin, xp.maximum(last // other.block + 1, begin)
+    end = xp.maximum(last // other.block + 1, begin)
+    if other.number == 1 or isinstance(low, Array) or isinstance(high, Array):
+        return [Range(begin, end, banded=True)]
+    inner_begin = begin if low is None else xp.clip(-(-(last_own + low) // other.block), begin, end)
+    inner_end = end if high is None else xp.clip((first_own + high + 1) // other.block, inner_begin, end)
+    ranges = [Range(inner_begin, inner_end, banded=False)]
+    if low is not None:
+        ranges.insert(0, Range(begin, inner_begin, banded=True))
+    if high is not None:
+        ranges.append(Range(inner_end, end, banded=True))
+    return [r for r in ranges if not known or np.any(r.begin < r.end)]

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from mha_jax._kernels.blocks import Axis, live_keys, live_queries
+from mha_jax._kernels.blocks import Axis, Range, live_keys, live_queries
 from mha_jax._kernels.head import (
     Operands,
     Options,
@@ -97,7 +97,7 @@ def _forward(operands: Operands, plan: Plan):
 
 def _online_softmax(operands: Operands, plan: Plan) -> tuple[Array, Array, Array]:
     """Output, greatest logit and sum of exponentials of every row; 0, -inf and 0 of one without a key."""
-    begin, end = map(jnp.asarray, live_keys(operands, plan.options, plan.queries, plan.keys))
+    ranges = live_keys(operands, plan.options, plan.queries, plan.keys)
     axis = len(plan.heads)
 
     def visit(i, results):
@@ -105,11 +105,11 @@ def _online_softmax(operands: Operands, plan: Plan) -> tuple[Array, Array, Array
         weighted = _zeros(per_row, operands.value.shape[-1])
         state = jnp.full_like(per_row, -jnp.inf), jnp.zeros_like(per_row), weighted
 
-        def accumulate(j, state):
+        def accumulate(plan, j, state):
             tile = _tile(operands, plan, i, j)
             return map_heads(functools.partial(_accumulate, plan, i, j), (tile, *state), plan.heads)
 
-        top, total, weighted = _loop(begin[i], end[i], plan.keys.number, accumulate, state)
+        top, total, weighted = _visit(ranges, i, plan, plan.keys.number, accumulate, state)
         block = weighted / jnp.where(total == 0, 1, total)[..., None], top, total
         return jax.tree.map(lambda x, b: _put(x, b, plan.queries.start(i), axis), results, block)
 
@@ -134,12 +134,12 @@ def _accumulate(plan: Plan, i: Any, j: Any, head: tuple[Operands, Array, Array, 
 
 def _backward(plan: Plan, residuals: tuple[Operands, Array, Array, Array], cotangents: tuple[Array, Array]):
     operands, output, top, total = residuals
-    begin, end = map(jnp.asarray, live_queries(operands, plan.options, plan.queries, plan.keys))
+    ranges = live_queries(operands, plan.options, plan.queries, plan.keys)
     axis = len(plan.heads)
     per_row = _per_row(output, top, total, *cotangents)
 
     def visit(j, gradients):
-        def add(i, state):
+        def add(plan, i, state):
             d_query, d_key, d_value, d_bias = state
             tile = _tile(operands, plan, i, j)
             rows = PerRow(*(_block(x, plan.queries, i, axis) for x in per_row))
@@ -159,7 +159,7 @@ def _backward(plan: Plan, residuals: tuple[Operands, Array, Array, Array], cotan
         block_key = _transposed_zeros(_block(operands.key, plan.keys, j, axis))
         block_value = _transposed_zeros(_block(operands.value, plan.keys, j, axis))
         state = d_query, block_key, block_value, d_bias
-        d_query, block_key, block_value, d_bias = _loop(begin[j], end[j], plan.queries.number, add, state)
+        d_query, block_key, block_value, d_bias = _visit(ranges, j, plan, plan.queries.number, add, state)
         start = plan.keys.start(j), 0
         d_key = _add_at(d_key, block_key.swapaxes(-1, -2), start)
         d_value = _add_at(d_value, block_value.swapaxes(-1, -2), start)
@@ -216,6 +216,22 @@ def _logits(plan: Plan, i: Any, j: Any, tile: Operands) -> tuple[Array, Array]:
 def _drop(plan: Plan, i: Any, j: Any, tile: Operands, weights: Array) -> Array:
     """A tile's weights after dropout."""
     return drop(weights, tile, plan.options, plan.queries.positions(i), plan.keys.positions(j))
+
+
+def _visit(
+    ranges: list[Range],
+    own: Any,
+    plan: Plan,
+    count: int,
+    body: Callable[[Plan, Any, State], State],
+    state: State,
+) -> State:
+    """``body(plan, number, state)`` for the live blocks of block ``own``; without the band where it is not needed."""
+    for begin, end, banded in ranges:
+        each = plan if banded else plan._replace(options=plan.options._replace(lower=None, upper=None))
+        first, last = jnp.asarray(begin)[own], jnp.asarray(end)[own]
+        state = _loop(first, last, count, functools.partial(body, each), state)
+    return state
 
 
 def _loop(begin: Any, end: Any, count: int, body: Callable[[Any, State], State], state: State) -> State:

@@ -71,12 +71,12 @@ def cudnn_attention(
     value: Float[Array, "*batch S K D"],
     *,
     scale: Any,
-    is_causal: bool,
+    is_causal: Any,
     local_window_size: Any,
     **ignored: Any,
 ) -> Float[Array, "*batch T N D"]:
     """The output, of a call for which there is no `refusal`."""
-    banded = is_causal or local_window_size is not None
+    banded = bool(is_causal) or local_window_size is not None
     if banded:  # nobody attends keys from T on, which may hold anything
         key, value = (x[..., : query.shape[-3], :, :] for x in (key, value))
     scale = None if scale is None else float(scale)

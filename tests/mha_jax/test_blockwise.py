@@ -1,6 +1,7 @@
 """`mha_jax._kernels`: sizes of blocks, which are visited, memory and what is compiled. Numbers: the contract suite."""
 
 import functools
+from typing import Any
 from unittest import mock
 
 import jax
@@ -68,32 +69,52 @@ def test_every_pair_that_is_attended_is_visited_and_no_block_without_need(call):
     rows, columns = jnp.arange(queries.size)[None], jnp.arange(keys.size)[None]
     visible = tile_visible(operands, options, rows, columns)
     every = (2, queries.size, keys.size)
-    visible = np.broadcast_to(np.asarray(True if visible is None else visible), every)
-    attended = np.logical_or.reduce(visible, axis=0)
+    visible = np.broadcast_to(np.ones(every, bool) if visible is None else np.asarray(visible), every)
+    visible = np.asarray(visible.any(axis=0))
     for live, own, other, pairs in (
-        (live_keys(operands, options, queries, keys), queries, keys, attended),
-        (live_queries(operands, options, queries, keys), keys, queries, attended.T),
+        (live_keys(operands, options, queries, keys), queries, keys, visible),
+        (live_queries(operands, options, queries, keys), keys, queries, visible.T),
     ):
-        begin, end = map(np.asarray, live)
         for i in range(own.number):
-            assert 0 <= begin[i] <= end[i] <= other.number or begin[i] == end[i]
-            met = pairs[np.asarray(own.positions(i))].any(0)
-            visited = [p for j in range(begin[i], end[i]) for p in np.asarray(other.positions(j))]
-            assert set(np.flatnonzero(met)) <= set(visited)
+            mine = np.asarray(own.positions(i))
+            visited = []
+            for begin, end, banded in live:
+                blocks = range(int(begin[i]), int(end[i]))
+                visited += blocks
+                assert all(0 <= j < other.number for j in blocks)
+                for j in blocks if not banded else ():  # only lengths may keep these apart
+                    distance = np.asarray(other.positions(j))[None] - mine[:, None]
+                    distance = distance if own is queries else -distance
+                    low, high = options.lower, options.upper
+                    assert low is None or np.all((distance >= low) | ~np.asarray(other.own(j)))
+                    assert high is None or np.all((distance <= high) | ~np.asarray(other.own(j)))
+            assert len(visited) == len(set(visited))
+            positions = {int(p) for j in visited for p in np.asarray(other.positions(j))}
+            assert set(np.flatnonzero(pairs[mine].any(0))) <= positions
     if offset is None and query_length is None and key_length is None:
-        assert all(isinstance(x, np.ndarray) for x in live_keys(operands, options, queries, keys))
+        live = live_keys(operands, options, queries, keys)
+        assert all(isinstance(x, np.ndarray) for begin, end, _ in live for x in (begin, end))
+
+
+def _counts(live):
+    """Number of blocks visited, in all and without testing the band, for every block."""
+    counts = [(r.end - r.begin, (r.end - r.begin) * (not r.banded)) for r in live]
+    return [np.sum(x, axis=0).tolist() for x in zip(*counts, strict=True)]
 
 
 def test_causality_visits_half_of_the_blocks_and_a_window_a_band():
     axis = Axis(64, 8)
     operands = Operands(*[jnp.zeros((1, 64, 1))] * 3)
-    begin, end = live_keys(operands, Options(upper=0), axis, axis)
-    assert (end - begin).tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-    begin, end = live_queries(operands, Options(upper=0), axis, axis)
-    assert (end - begin).tolist() == [8, 7, 6, 5, 4, 3, 2, 1]
-    begin, end = live_keys(operands, Options(lower=-9, upper=0), axis, axis)
-    assert (end - begin).max() == 3
-    assert (begin[-1], end[-1]) == (5, 8)
+    rising = list(range(8))
+    causal = Options(upper=0)
+    assert _counts(live_keys(operands, causal, axis, axis)) == [[n + 1 for n in rising], rising]
+    assert _counts(live_queries(operands, causal, axis, axis)) == [
+        [n + 1 for n in rising[::-1]],
+        rising[::-1],
+    ]
+    window = Options(lower=-17, upper=0)
+    assert _counts(live_keys(operands, window, axis, axis)) == [[1, 2, 3, 4, 4, 4, 4, 4], [0, *[1] * 7]]
+    assert live_keys(operands, Options(lower=99), axis, axis) == []
 
 
 def _compiled(function, size, *, num_heads=4, width=16, gradient=False):
@@ -105,19 +126,17 @@ def _compiled(function, size, *, num_heads=4, width=16, gradient=False):
     return jax.jit(program).lower(array, array, array).compile()
 
 
-def _temporary_bytes(program):
-    analysis = program.memory_analysis()
-    assert analysis is not None
-    return analysis.temp_size_in_bytes
-
-
 @pytest.mark.parametrize("gradient", [False, True])
 def test_temporary_memory_is_linear_in_the_length(gradient):
     def small_blocks(num_queries, num_keys, *_):
         return Axis(num_queries, 64), Axis(num_keys, 64)
 
+    def temporary(size):
+        analysis: Any = _compiled(attend, size, gradient=gradient).memory_analysis()
+        return analysis.temp_size_in_bytes
+
     with mock.patch.object(attention, "choose_blocks", small_blocks):
-        short, long = (_temporary_bytes(_compiled(attend, size, gradient=gradient)) for size in (512, 2048))
+        short, long = temporary(512), temporary(2048)
     inputs = 3 * 4 * 2048 * 16 * 4
     assert long < 4.5 * short
     assert long < 10 * inputs  # all weights would be 43 times the inputs
