@@ -11,6 +11,16 @@ if __name__ in ("__main__", "__mp_main__"):
         os.environ.setdefault(_name, "1")
 
 if __name__ == "__main__":
-    from experiments.cli import main
+    try:
+        from experiments.cli import main
 
-    sys.exit(main(sys.argv[1:]))
+        _status = main(sys.argv[1:])
+    except KeyboardInterrupt:  # while it was still importing or finishing; a run itself answers its own
+        print("interrupted", file=sys.stderr)
+        _status = 130
+    if _status == 130:
+        # A unit that is computed in this process cannot be stopped, and need not: it is not waited for.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_status)
+    sys.exit(_status)

@@ -8,28 +8,42 @@ beside its results under ``runs/``. A private run so never overwrites a committe
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
-import platform
 import random
 import re
-import shlex
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import tyro
 from rich.console import Console
 
-import mha_jax
-from experiments.progress import Watch, show_lines
-from experiments.runner import Runner, stop_executor
-from experiments.store import SCHEMA, Store, canonical, digest, write_json
-from experiments.workers import default_workers, make_executor
+from experiments.engine import (
+    EXPERIMENTS,
+    asker,
+    checker,
+    comparable,
+    config_from,
+    file_hashes,
+    load,
+    units_of,
+    work,
+)
+from experiments.files import (
+    Run,
+    finish,
+    json_values,
+    kept_store,
+    places,
+    read_final,
+    refuse_another_run,
+)
+from experiments.points import from_unit
+from experiments.progress import Watch, show_lines, status_lines, unfinished_parts
+from experiments.runner import Runner
+from experiments.store import Store, canonical, read_lines
+from experiments.workers import EXECUTORS, choose, make_executor, stop_executor
 
-EXPERIMENTS = {"capacity": "experiments.capacity.experiment"}
 INTERRUPTED = 130
 
 
@@ -61,57 +75,64 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     plot = commands.add_parser("plot", help="draw the figures of a finished run again", allow_abbrev=False)
-    status = commands.add_parser("status", help="what has been run and how far", allow_abbrev=False)
+    status = commands.add_parser(
+        "status", help="what has been run, how far, what came out", allow_abbrev=False
+    )
     verify = commands.add_parser(
         "verify", help="compute some batches of a finished run again and compare", allow_abbrev=False
     )
     collect = commands.add_parser(
-        "collect",
-        help="write records and figures of what an unfinished run of a preset has so far",
-        allow_abbrev=False,
+        "collect", help="write records and figures of what an unfinished run has so far", allow_abbrev=False
     )
     for command in (run, plot, verify, collect):
-        command.add_argument("name", choices=sorted(EXPERIMENTS))
+        what = "an experiment's name, or module:attribute"
+        if command is verify:
+            what += ", or a .json file of records"
+        if command is collect:
+            what += ", or a .jsonl file of results"
+        command.add_argument("name", help=what)
         if command is plot:
             command.add_argument("--preset", help="a preset's name (default: all that are there)")
         else:
             command.add_argument(
                 "--preset", default="quick", help="a preset's name, see `list` (default: quick)"
             )
+    status.add_argument("folder", nargs="?", type=Path, help="folder of runs (default: all under runs/)")
+    status.add_argument("--experiment", help="module:attribute of an experiment that `list` does not know")
     for command in (run, plot, status, verify, collect):
         command.add_argument("--out", type=Path, help="folder of a private run")
     run.add_argument(
-        "--workers", type=int, help="processes; 0 computes in this one (default: one for each core)"
+        "--executor",
+        choices=EXECUTORS,
+        default="auto",
+        help="where batches are computed (default auto: processes on a CPU, in-process on an accelerator)",
     )
+    run.add_argument(
+        "--workers",
+        type=int,
+        help="processes; 0 computes in this one (default: one for each core); with dask: batches under way",
+    )
+    run.add_argument("--scheduler", help="address of a Dask scheduler, such as tcp://HOST:8786")
     run.add_argument("--quiet", action="store_true", help="no progress display")
     run.add_argument("--fields", action="store_true", help="list the fields that can be overridden")
     verify.add_argument(
         "--batches", type=int, default=3, help="how many, drawn at random (default 3; 0 for all)"
     )
+    verify.add_argument("--seed", type=int, help="of the draw (default: another one each time)")
     return parser
-
-
-def _experiment(name: str) -> ModuleType:
-    return import_module(EXPERIMENTS[name])
-
-
-def _preset(experiment: ModuleType, name: str) -> Any:
-    if name not in experiment.PRESETS:
-        raise ValueError(f"preset: expected one of {', '.join(experiment.PRESETS)}, got {name!r}")
-    return experiment.PRESETS[name]
 
 
 def _list(_: argparse.Namespace, __: Sequence[str], console: Console) -> int:
     for name in EXPERIMENTS:
-        experiment = _experiment(name)
+        experiment = load(name)
         show_lines(
-            console, [f"{name}: {experiment.SUMMARY}", f"    presets: {', '.join(experiment.PRESETS)}"]
+            console, [f"{name}: {experiment.summary}", f"    presets: {', '.join(experiment.presets)}"]
         )
     return 0
 
 
 def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> int:
-    experiment = _experiment(known.name)
+    experiment = load(known.name)
     preset = _preset(experiment, known.preset)
     config = tyro.cli(
         type(preset),
@@ -123,205 +144,162 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         re.sub("^--(no-)?", "", word.partition("=")[0]).replace("-", "_") for word in rest if word[:2] == "--"
     }
     config = experiment.resolve(config, given)
-    values = _json_values(config)
-    changed = canonical(values) != canonical(_json_values(preset))
-    private = changed or known.preset == "smoke" or bool(experiment.left_out(config))
-    results, final = _places(known.name, known.preset, values, private, known.out)
-    _refuse_another_run(final, values)
-    header = {"experiment": known.name, "preset": known.preset, "config": values}
-    if files := experiment.input_files(config):
+    values = json_values(config)
+    private = canonical(values) != canonical(json_values(preset)) or known.preset == "smoke"
+    private = private or bool(experiment.left_out(config))
+    results, final = places(experiment.name, known.preset, values, private, known.out)
+    refuse_another_run(final, values)
+    header = {"experiment": experiment.name, "preset": known.preset, "config": values}
+    if files := file_hashes(experiment, config):
         header["files"] = files
-    workers = default_workers() if known.workers is None else known.workers
-    executor = make_executor(workers)
-    parts = experiment.tasks(config, lambda unit: [])
+    executor_name, workers = choose(known.executor, known.workers)
+    make = partial(make_executor, executor_name, workers, known.scheduler)
+    command = ["python", "-m", "experiments", "run", known.name, "--preset", known.preset, *rest]
+    if known.out is not None:
+        command += ["--out", str(known.out)]
+    runner = None
     try:
-        with Store(results, header) as store, Watch(console, len(parts), quiet=known.quiet) as watch:
-            if store.damaged:
-                lines = ", ".join(map(str, store.damaged))
-                show_lines(
-                    console, [f"{results}: line {lines} cannot be read; what it held is computed again"]
+        with Store(results, header, checker(experiment)) as store:
+            show_lines(console, kept_store(results, store))
+            executor, width = make()
+            parts = experiment.parts(config, lambda points: [])
+            left = unfinished_parts(experiment, config, store.get)
+            with Watch(console, parts, left, store.lines(), experiment, quiet=known.quiet) as watch:
+                runner = Runner(
+                    store,
+                    executor,
+                    partial(work, known.name, files),
+                    watch.unit_done,
+                    width=width + 2 if width > 1 else 1,
+                    restart=lambda: make()[0],
                 )
-            if len(store):
-                show_lines(console, [f"going on with {len(store)} finished batches of {results}"])
-            runner = Runner(
-                store,
-                executor,
-                experiment.compute,
-                lambda unit, records: watch.unit_done(experiment.describe(unit, records)),
-                width=workers + 2,
-            )
-            experiment.run(config, runner, watch.part_done)
-            records, unfinished = experiment.collect(config, store)
+                asking = experiment.parts(config, asker(experiment.kinds, runner.records))
+                runner.run([part.run for part in asking], watch.part_done)
+            finish(Run(experiment, config, known.preset, command, final), store, console)
     except KeyboardInterrupt:
-        stop_executor(executor)
         show_lines(
             console, [f"interrupted; finished batches are in {results}, the same command goes on from there"]
         )
         return INTERRUPTED
     finally:
-        stop_executor(executor)
-    command = ["python", "-m", "experiments", "run", known.name, "--preset", known.preset, *rest]
-    _finish(experiment, known, config, command, records, unfinished, final, console)
+        if runner is not None:
+            stop_executor(runner.executor)
     return 0
+
+
+def _preset(experiment: Any, name: str) -> Any:
+    if name not in experiment.presets:
+        raise ValueError(f"preset: expected one of {', '.join(experiment.presets)}, got {name!r}")
+    return experiment.presets[name]
 
 
 def _collect(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
-    """Write what an unfinished run of a preset has so far, and say what is missing."""
-    experiment = _experiment(known.name)
-    config = _preset(experiment, known.preset)
-    values = _json_values(config)
-    results, final = _places(known.name, known.preset, values, False, known.out)
-    if not results.exists():
-        raise FileNotFoundError(f"{results}: expected results of this preset, found none; run it first")
-    with Store(results, {"experiment": known.name, "preset": known.preset, "config": values}) as store:
-        records, unfinished = experiment.collect(config, store)
-    command = ["python", "-m", "experiments", "run", known.name, "--preset", known.preset]
-    _finish(experiment, known, config, command, records, unfinished, final, console)
+    """Write what an unfinished run has so far, and say what is missing."""
+    results = Path(known.name) if known.name.endswith(".jsonl") else _only_store(known)
+    header = read_lines(results)[0] if results.exists() else None
+    if header is None:
+        raise FileNotFoundError(f"{results}: expected results of a run, found none; run it first")
+    name = header["experiment"] if known.name.endswith(".jsonl") else known.name
+    experiment = load(name)
+    config = config_from(experiment, header["config"])
+    preset, values = header["preset"], json_values(config)
+    changed = canonical(values) != canonical(json_values(_preset(experiment, preset)))
+    private = changed or preset == "smoke" or bool(experiment.left_out(config))
+    folder = (
+        results.parent
+        if known.out is None and results.parent != Path("runs") / experiment.name
+        else known.out
+    )
+    expected, final = places(experiment.name, preset, values, private, folder)
+    if expected.name != results.name:
+        raise ValueError(
+            f"{results}: expected the name {expected.name} of its configuration; was it renamed?"
+        )
+    refuse_another_run(final, values)
+    command = ["python", "-m", "experiments", "collect", known.name]
+    if not private and folder is None:  # the file of an unchanged preset says how to get all of it
+        command = ["python", "-m", "experiments", "run", experiment.name, "--preset", preset]
+    elif not known.name.endswith(".jsonl"):
+        command += ["--preset", preset]
+    if known.out is not None:
+        command += ["--out", str(known.out)]
+    with Store(results, {k: v for k, v in header.items() if k != "schema"}, checker(experiment)) as store:
+        show_lines(console, kept_store(results, store))
+        finish(Run(experiment, config, preset, command, final), store, console)
     return 0
 
 
-def _finish(
-    experiment: ModuleType,
-    known: argparse.Namespace,
-    config: Any,
-    command: Sequence[str],
-    records: Any,
-    unfinished: Sequence[str],
-    final: Path,
-    console: Console,
-) -> None:
-    """Write the final file and the figures, and show the tables."""
-    data = {
-        "experiment": known.name,
-        "preset": known.preset,
-        "schema": SCHEMA,
-        "command": shlex.join(command),
-        "config": _json_values(config),
-        "versions": _versions(),
-        "left_out": experiment.left_out(config),
-        "unfinished": list(unfinished),
-        "records": records,
-    }
-    write_json(final, data)
-    drawn = experiment.plot(data, final.parent, final.stem)
-    experiment.show(data, console)
-    show_lines(
-        console, ["", f"records: {final}", *(f"figure:  {path}" for path in drawn if path.suffix == ".png")]
-    )
-    for row in data["left_out"]:
-        show_lines(console, [f"left out: {row['what']} ({row['why']}); to get it: {row['how_to_get']}"])
-    if unfinished:
-        show_lines(console, [f"unfinished: {len(unfinished)} parts; the same run goes on with them"])
-
-
-def _places(name: str, preset: str, values: Any, changed: bool, out: Path | None) -> tuple[Path, Path]:
-    """Where a run appends, and where its final file goes."""
-    stem = f"{preset}-{digest(values)}"
-    if out is not None:
-        return out / f"{stem}.jsonl", out / f"{preset}.json"
-    folder = Path("runs") / name
-    final = folder / digest(values) if changed else Path("figures") / name
-    return folder / f"{stem}.jsonl", final / f"{preset}.json"
-
-
-def _refuse_another_run(final: Path, values: dict[str, Any]) -> None:
-    """Figures and records of one folder are of one run.
-
-    Raises:
-        ValueError: if the final file there is of another configuration.
-    """
-    if final.exists() and final.parent.parts[:1] != ("figures",):
-        found = json.loads(final.read_text(encoding="utf-8")).get("config")
-        if canonical(found) != canonical(values):
-            raise ValueError(
-                f"out: expected a folder of the same run, got {final} of another one; use another --out"
-            )
-
-
-def _json_values(config: Any) -> dict[str, Any]:
-    return json.loads(canonical(dataclasses.asdict(config)))
-
-
-def _versions() -> dict[str, str]:
-    packages = ("jax", "jaxlib", "numpy", "scipy", "optax")
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "mha_jax": mha_jax.__version__,
-        **{package: metadata.version(package) for package in packages},
-    }
-
-
-def _load(known: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
-    path = (known.out or Path("figures") / known.name) / f"{known.preset}.json"
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: expected the records of a finished run, found none; run it first")
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if data.get("schema") != SCHEMA:
-        raise ValueError(f"{path}: expected schema {SCHEMA}, got {data.get('schema')!r}")
-    return path, data
+def _only_store(known: argparse.Namespace) -> Path:
+    """The results that ``--preset`` and ``--out`` mean: of a preset under ``runs/``, of anything under ``--out``."""
+    experiment = load(known.name)
+    if known.out is None:
+        values = json_values(_preset(experiment, known.preset))
+        return places(experiment.name, known.preset, values, False, None)[0]
+    found = sorted(known.out.glob(f"{known.preset}-*.jsonl"))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise ValueError(f"out: expected one file {known.preset}-*.jsonl in {known.out}, got {names}")
+    return found[0]
 
 
 def _plot(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
-    folder = known.out or Path("figures") / known.name
-    presets = [known.preset] if known.preset else list(_experiment(known.name).PRESETS)
+    experiment = load(known.name)
+    folder = known.out or Path("figures") / experiment.name
+    presets = [known.preset] if known.preset else list(experiment.presets)
     found = [name for name in presets if known.preset or (folder / f"{name}.json").exists()]
     if not found:
         raise FileNotFoundError(f"{folder}: expected the records of a finished run, found none; run it first")
     for name in found:
-        path, data = _load(argparse.Namespace(**vars(known) | {"preset": name}))
-        drawn = _experiment(known.name).plot(data, path.parent, path.stem)
+        path = folder / f"{name}.json"
+        drawn = experiment.plot(read_final(path), path.parent, path.stem)
         show_lines(console, [f"figure: {drawing}" for drawing in drawn])
     return 0
 
 
 def _status(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
-    folders = [known.out] if known.out else [Path("runs") / name for name in EXPERIMENTS]
+    folder = known.folder or known.out
+    folders = [folder] if folder else [Path("runs") / name for name in EXPERIMENTS]
     found = sorted(path for folder in folders for path in folder.glob("*.jsonl"))
     for path in found:
-        lines = path.read_bytes().split(b"\n")[1:]
-        batches = sum(_readable(line) for line in lines if line.strip())
-        damaged = sum(not _readable(line) for line in lines if line.strip())
-        note = f", {damaged} damaged lines" if damaged else ""
-        show_lines(console, [f"{path}: {batches} finished batches{note}"])
+        show_lines(console, status_lines(path, known.experiment))
     if not found:
         show_lines(console, [f"no runs in {', '.join(map(str, folders))}"])
     return 0
 
 
-def _readable(line: bytes) -> bool:
-    try:
-        return "unit" in json.loads(line)
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError):
-        return False
-
-
-def _verify(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
+def _verify(known: argparse.Namespace, __: Sequence[str], console: Console) -> int:
     """Compute batches of a finished run again: all fields but ``seconds`` have to be the same."""
-    experiment = _experiment(known.name)
-    path, data = _load(known)
-    preset = _preset(experiment, known.preset)
-    config = dataclasses.replace(
-        preset, **{k: tuple(v) if isinstance(v, list) else v for k, v in data["config"].items()}
-    )
-    units = experiment.units_of(config, data["records"])
-    chosen = units if known.batches == 0 else random.Random(0).sample(units, min(known.batches, len(units)))
-    executor = make_executor(1)
+    if known.batches < 0:
+        raise ValueError(f"batches: expected a positive number, or 0 for all, got {known.batches}")
+    named = known.name.endswith(".json")
+    path = Path(known.name) if named else None
+    if path is None:
+        path = (known.out or Path("figures") / load(known.name).name) / f"{known.preset}.json"
+    data = read_final(path)
+    name = data["experiment"] if named else known.name
+    experiment = load(name)
+    config = config_from(experiment, data["config"])
+    units = units_of(experiment, config, data["records"])
+    seed = random.randrange(10**6) if known.seed is None else known.seed
+    chosen = units
+    if 0 < known.batches < len(units):
+        chosen = random.Random(seed).sample(units, known.batches)
+        show_lines(console, [f"{len(chosen)} of {len(units)} batches, drawn with --seed {seed}"])
+    files = file_hashes(experiment, config)
+    executor, _ = make_executor("processes", 1)
     different = 0
     try:
         for unit, expected in chosen:
-            got = executor.submit(experiment.compute, unit).result()
-            same = [_comparable(record) for record in got] == [_comparable(record) for record in expected]
+            got = executor.submit(work, name, files, unit).result().records
+            kind = experiment.kinds[unit["kind"]]
+            same = [comparable(r, kind) for r in got] == [comparable(r, kind) for r in expected]
             different += not same
-            show_lines(console, [f"{'same     ' if same else 'DIFFERENT'}  {experiment.describe(unit, got)}"])
+            said = experiment.describe(from_unit(experiment.kinds, unit), got)
+            show_lines(console, [f"{'same     ' if same else 'DIFFERENT'}  {said}"])
     finally:
         stop_executor(executor)
     show_lines(console, [f"{len(chosen) - different} of {len(chosen)} batches of {path} came out the same"])
     return 1 if different else 0
-
-
-def _comparable(record: dict[str, Any]) -> str:
-    return canonical({name: value for name, value in record.items() if name not in ("seconds", "channel")})
 
 
 _COMMANDS = {

@@ -2,22 +2,27 @@
 
 An experiment is a set of tasks that each ask for units one after the other, often depending on the answers (a search).
 Tasks wait in threads, units are computed by an executor (see `experiments.workers`), and every finished unit goes to
-the store before the task hears of it. Tasks that ask for one unit share it. An error or an interrupt stops all of them;
-what is finished is in the store.
+the store before the task hears of it. Tasks that ask for one unit share it. An error or an interrupt stops all of them
+at once, without waiting for units in flight; what is finished is in the store. Where workers die (killed, out of
+memory), the executor is started anew and their units are begun again, a few times.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from typing import Any, TypeVar
 
-from experiments.store import Record, Store, canonical
+from experiments.engine import Answer
+from experiments.points import Record, Unit
+from experiments.store import Store, canonical
+from experiments.workers import ATTEMPTS, stop_executor
 
 T = TypeVar("T")
-Compute = Callable[[dict[str, Any]], list[Record]]
-Listener = Callable[[dict[str, Any], list[Record]], None]
+Compute = Callable[[Unit], Answer]
+Listener = Callable[[Unit, list[Record]], None]
 
 
 class Runner:
@@ -31,8 +36,18 @@ class Runner:
         listener: Listener | None = None,
         *,
         width: int = 3,
+        restart: Callable[[], Executor] | None = None,
     ) -> None:
-        """Take units from ``store`` or compute them; ``width`` tasks are under way at a time, in their order."""
+        """Take units from ``store`` or compute them.
+
+        Args:
+            store: where finished units are.
+            executor: computes the others.
+            compute: what a worker does; sent to it.
+            listener: hears of every unit that was computed and kept.
+            width: tasks under way at a time, in their order.
+            restart: gives a new executor for one whose workers died; without it that is an error.
+        """
         self._store = store
         self._executor = executor
         self._compute = compute
@@ -41,69 +56,112 @@ class Runner:
         self._flights: dict[str, Future[list[Record]]] = {}
         self._stopped = False
         self._width = width
+        self._restart = restart
 
-    def records(self, unit: dict[str, Any]) -> list[Record]:
+    def records(self, unit: Unit) -> list[Record]:
         """Records of one unit; waits until they are computed and kept.
 
         Raises:
             CancelledError: if the run was stopped.
+            RuntimeError: if workers die of it, or the executor gives it up.
         """
         key = canonical(unit)
         with self._lock:
+            if self._stopped:
+                raise CancelledError
             known = self._store.get(unit)
             if known is not None:
                 return known
-            if self._stopped:
-                raise CancelledError
             flight = self._flights.get(key)
             mine = flight is None
             if flight is None:
                 flight = self._flights[key] = Future()
         if mine:
             try:
-                records = self._executor.submit(self._compute, unit).result()
+                answer = self._computed(unit)
                 with self._lock:
-                    self._store.put(unit, records)
-                flight.set_result(records)
+                    if self._stopped:
+                        raise CancelledError
+                    self._store.put(unit, answer.records, answer.notes)
+                flight.set_result(answer.records)
             except BaseException as error:
                 flight.set_exception(error)
                 raise
             if self._listener is not None:
-                self._listener(unit, records)
+                self._listener(unit, answer.records)
         return flight.result()
 
-    def run(self, tasks: Sequence[Callable[[], T]], finished: Callable[[], None] | None = None) -> list[T]:
+    def _computed(self, unit: Unit) -> Answer:
+        for _ in range(ATTEMPTS):
+            with self._lock:
+                if self._stopped:
+                    raise CancelledError
+                executor = self._executor
+            try:
+                return executor.submit(self._compute, unit).result()
+            except BrokenExecutor as error:
+                if self._restart is None:
+                    raise RuntimeError(f"a worker died: {error}") from error
+                with self._lock:
+                    if not self._stopped and self._executor is executor:
+                        stop_executor(executor)
+                        self._executor = self._restart()
+            except CancelledError:
+                if self._stopped:
+                    raise
+                raise RuntimeError("the executor gave up a batch: is its scheduler still there?") from None
+            except Exception as error:
+                if type(error).__name__ == "KilledWorker":  # Dask's, after several workers
+                    raise RuntimeError(f"workers died (out of memory?): {error}") from error
+                raise
+        raise RuntimeError(
+            f"workers died {ATTEMPTS} times (out of memory?) while they computed {canonical(unit)}"
+        )
+
+    def run(self, tasks: Sequence[Callable[[], T]], finished: Callable[[int], None] | None = None) -> list[T]:
         """Run tasks side by side and return their results in order; stops all at the first error.
 
         ``finished`` hears the number of each task that is done.
         """
-        if not tasks:
-            return []
-        with ThreadPoolExecutor(self._width) as pool:
-            futures = [pool.submit(task) for task in tasks]
-            if finished is not None:
-                for future in futures:
-                    future.add_done_callback(lambda _: finished())
-            try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-                errors = [error for future in done if (error := future.exception()) is not None]
-                if errors:
-                    raise next((e for e in errors if not isinstance(e, CancelledError)), errors[0])
-                return [future.result() for future in futures]
-            except BaseException:
-                self._stop()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in range(len(tasks)):
+            waiting.put(number)
+        outcomes: queue.SimpleQueue[tuple[int, T | None, BaseException | None]] = queue.SimpleQueue()
+
+        def work() -> None:
+            while not self._stopped:
+                try:
+                    number = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    outcomes.put((number, tasks[number](), None))
+                except BaseException as error:
+                    outcomes.put((number, None, error))
+
+        # Daemons: an interrupt does not wait for a unit that is computed in this process.
+        for _ in range(min(self._width, len(tasks))):
+            threading.Thread(target=work, daemon=True).start()
+        results: dict[int, Any] = {}
+        try:
+            while len(results) < len(tasks):
+                number, result, error = outcomes.get()
+                if error is not None:
+                    raise error
+                results[number] = result
+                if finished is not None:
+                    finished(number)
+        except BaseException:
+            self._stop()
+            raise
+        return [results[number] for number in range(len(tasks))]
+
+    @property
+    def executor(self) -> Executor:
+        """The executor in use."""
+        return self._executor
 
     def _stop(self) -> None:
         with self._lock:
             self._stopped = True
         stop_executor(self._executor)
-
-
-def stop_executor(executor: Executor) -> None:
-    """Drop what has not begun and end the workers, without waiting for units in flight."""
-    processes = list((getattr(executor, "_processes", None) or {}).values())
-    executor.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()

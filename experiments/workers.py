@@ -1,10 +1,13 @@
-"""Computing units side by side: one process for each core, each with one thread.
+"""Where units are computed: in this process, in processes of this machine, or on a cluster.
 
 The matrices of a unit are small: two processes with a core each finish more units than one process whose
-threads share them, and what a unit gives does not depend on how many workers there are. Each worker sees one core only
-(where the system lets a process choose), so JAX and BLAS start one thread. On an accelerator units run in this process.
+threads share them, and what a unit gives does not depend on how many workers there are. So on a CPU there is one
+process for each core, each with one thread: a worker sees one core only (where the system lets a process choose), so
+JAX and BLAS start one thread. On an accelerator units run in this process, unless processes are asked for: then each
+has a device, or a share of one's memory.
 
-Workers leave interrupts to their parent and end with it, however it ends.
+Workers leave interrupts to their parent and end with it, however it ends. Any other `concurrent.futures.Executor`
+serves as well; that of Dask is here because it reaches clusters of every kind.
 """
 
 from __future__ import annotations
@@ -16,9 +19,17 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import jax
+
+from experiments.environment import configure, cores
+
+ExecutorName = Literal["auto", "in-process", "processes", "dask"]
+EXECUTORS: tuple[ExecutorName, ...] = ("auto", "in-process", "processes", "dask")
+ATTEMPTS = 3
+"""How often a unit is begun, where workers die, before the run gives up."""
 
 
 class InProcess(Executor):
@@ -26,55 +37,148 @@ class InProcess(Executor):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._stopped = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run ``fn`` and return its finished future."""
+        """Run ``fn`` and return its finished future. Interrupts go to the caller.
+
+        Raises:
+            RuntimeError: after `shutdown`.
+        """
         future: Future[Any] = Future()
         with self._lock:
+            if self._stopped:
+                raise RuntimeError("cannot schedule new futures after shutdown")
             try:
                 future.set_result(fn(*args, **kwargs))
             except Exception as error:
                 future.set_exception(error)
         return future
 
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Refuse further calls, also those that wait for their turn; ``wait`` for the one that runs."""
+        self._stopped = True
+        if wait:
+            with self._lock:
+                pass
+
+
+class DaskExecutor(Executor):
+    """An executor of a Dask cluster. The scheduler gives units of workers that died to others.
+
+    Raises:
+        ValueError: without an address, or where the extra ``cluster`` is not installed.
+        OSError: if no scheduler answers there.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        if not address:
+            raise ValueError("scheduler: expected the address of a Dask scheduler, such as tcp://HOST:8786")
+        try:
+            from distributed import Client  # pyright: ignore[reportMissingImports]  # optional
+        except ImportError as error:
+            raise ValueError(
+                f"executor: expected dask.distributed to be installed, got {error}; pip install '.[cluster]'"
+            ) from None
+        self._client = Client(address, timeout=10)
+        self._executor = self._client.get_executor(pure=False, retries=0)
+
+    @property
+    def threads(self) -> int:
+        """Units that the cluster computes at a time, as it is now."""
+        return sum(self._client.nthreads().values())
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Send a call to the cluster."""
+        return self._executor.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Drop what has not been computed, and leave the cluster."""
+        self._executor.shutdown(wait=wait)
+        self._client.close(timeout=2)
+
 
 def default_workers() -> int:
     """Processes to start: one for each core this process may use, none where JAX has an accelerator."""
-    return _cores() if jax.default_backend() == "cpu" else 0
+    return cores() if jax.default_backend() == "cpu" else 0
 
 
-def make_executor(workers: int) -> Executor:
-    """An executor with that many processes; with 0, one that computes in this process.
+def choose(name: ExecutorName, workers: int | None) -> tuple[ExecutorName, int | None]:
+    """Settle what ``auto`` and a missing number stand for.
 
     Raises:
-        ValueError: for a negative number.
+        ValueError: for a negative number, or one that the executor cannot have.
     """
-    if workers < 0:
+    if workers is not None and workers < 0:
         raise ValueError(f"workers: expected 0 (this process) or more, got {workers}")
+    if name == "auto":
+        workers = default_workers() if workers is None else workers
+        return ("processes", workers) if workers else ("in-process", 0)
+    if name == "in-process" and workers:
+        raise ValueError(f"workers: expected none with the executor in-process, got {workers}")
+    if name != "in-process" and workers == 0:
+        raise ValueError(f"workers: expected 1 or more with the executor {name}, got 0")
+    if name == "processes" and workers is None:
+        workers = max(1, len(_devices()) or cores())
+    return name, workers
+
+
+def make_executor(
+    name: ExecutorName, workers: int | None, scheduler: str | None = None
+) -> tuple[Executor, int]:
+    """An executor as `choose` settled it, and how many units it computes at a time.
+
+    Raises:
+        ValueError: for another name, or as `DaskExecutor`.
+    """
     configure()
-    if workers == 0:
-        return InProcess()
-    context = multiprocessing.get_context("spawn")
-    counter = context.Value("i", 0)
-    return ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_start_worker, initargs=(counter, os.getpid())
-    )
+    if name == "in-process":
+        return InProcess(), 1
+    if name == "processes":
+        assert workers is not None
+        context = multiprocessing.get_context("spawn")
+        counter = context.Value("i", 0)
+        initargs = (counter, os.getpid(), workers, _devices())
+        return ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_start_worker, initargs=initargs
+        ), workers
+    if name == "dask":
+        executor = DaskExecutor(scheduler)
+        return executor, workers or max(1, executor.threads)
+    raise ValueError(f"executor: expected one of {', '.join(EXECUTORS)}, got {name!r}")
 
 
-def configure() -> None:
-    """Full float32 products (GPUs round them otherwise), and no silent broadcasting between ranks."""
-    jax.config.update("jax_default_matmul_precision", "highest")
-    jax.config.update("jax_numpy_rank_promotion", "raise")
+def stop_executor(executor: Executor) -> None:
+    """Drop what has not begun and end the workers, without waiting for units in flight."""
+    processes = list((getattr(executor, "_processes", None) or {}).values())
+    executor.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _devices() -> list[str]:
+    """CUDA devices that workers may share, without starting JAX on them here."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [device for device in visible.split(",") if device.strip()]
+    return [str(i) for i, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
 
 
-def _start_worker(counter: Any, parent: int) -> None:
+def device_share(index: int, workers: int, devices: list[str]) -> dict[str, str]:
+    """Environment variables that give worker ``index`` of ``workers`` its own device, or its share of one's memory."""
+    if not devices:
+        return {}
+    place = index % len(devices)
+    sharers = len(range(place, workers, len(devices)))
+    share = {"CUDA_VISIBLE_DEVICES": devices[place]}
+    return share if sharers <= 1 else share | {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / sharers:.3f}"}
+
+
+def _start_worker(counter: Any, parent: int, workers: int, devices: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with counter.get_lock():
         index, counter.value = counter.value, counter.value + 1
+    os.environ.update(device_share(index % workers, workers, devices))
     if hasattr(os, "sched_setaffinity"):
         allowed = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {allowed[index % len(allowed)]})

@@ -1,92 +1,117 @@
-"""The capacity experiment as the command line sees it: run, describe, plot."""
+"""The capacity experiment as the engine sees it."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from experiments.capacity import figures, table
+from experiments.capacity import figures, plan, records, table, units
 from experiments.capacity.config import PRESETS, CapacityConfig, resolve
-from experiments.capacity.plan import CRITERIA, Unfinished, left_out, successes, tasks
-from experiments.capacity.records import Records, make_records, units_of
-from experiments.capacity.units import compute
-from experiments.runner import Runner
-from experiments.store import Record, Store
-
-NAME = "capacity"
-SUMMARY = "how many key dimensions a graph needs, for every head count: measured, predicted, proven"
-
-__all__ = [
-    "NAME",
-    "PRESETS",
-    "SUMMARY",
-    "CapacityConfig",
-    "collect",
-    "compute",
-    "describe",
-    "input_files",
-    "left_out",
-    "plot",
-    "resolve",
-    "run",
-    "show",
-    "tasks",
-    "units_of",
-]
+from experiments.capacity.units import CeilingPoint, TrainedPoint
+from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.points import Record
+from theory.problems import short_name
 
 
-def input_files(config: CapacityConfig) -> dict[str, str]:
-    """SHA-256 of every file that the configuration names: results of a file that has changed are another run's."""
-    names = {config.embedding.partition("::")[0], config.graph}
-    return {
-        name: hashlib.sha256(Path(name).read_bytes()).hexdigest()
-        for name in sorted(names)
-        if Path(name).is_file()
-    }
+class Capacity(Experiment[CapacityConfig]):
+    """How many key dimensions a graph needs."""
 
+    name = "capacity"
+    summary = "how many key dimensions a graph needs, for every head count: measured, predicted, proven"
+    presets = PRESETS
+    kinds = units.KINDS
 
-def run(config: CapacityConfig, runner: Runner, finished: Callable[[], None]) -> None:
-    """Compute everything that the configuration asks for; ``finished`` hears of every part."""
-    runner.run([part.run for part in tasks(config, runner.records)], finished)
+    def resolve(self, config: CapacityConfig, given: Collection[str]) -> CapacityConfig:
+        """Complete and check a configuration."""
+        return resolve(config, given)
 
+    def parts(self, config: CapacityConfig, ask: Ask) -> list[Part]:
+        """Searches, head sweeps, ceilings."""
+        return plan.parts(config, ask)
 
-def collect(config: CapacityConfig, store: Store) -> tuple[Records, list[str]]:
-    """Make the records of what a store holds, and name the parts that are unfinished."""
+    def compute(self, points: Sequence[TrainedPoint] | Sequence[CeilingPoint]) -> list[Record]:
+        """All seeds of one configuration."""
+        return units.compute(points)
 
-    def ask(unit: dict[str, Any]) -> list[Record]:
-        known = store.get(unit)
-        if known is None:
-            raise Unfinished(str(unit))
-        return known
+    def shown(self, point: TrainedPoint | CeilingPoint) -> Record:
+        """A point's fields as its record shows them: files by their stem."""
+        return super().shown(point) | {
+            "embedding": short_name(point.embedding),
+            "graph": short_name(point.graph),
+        }
 
-    return make_records(config, ask)
+    def summary_of(self, config: CapacityConfig, ask: Ask, rows: Rows) -> Rows:
+        """Transitions, ceilings, head sweeps, exact channels."""
+        return records.summary(config, ask, rows)
 
+    def input_files(self, config: CapacityConfig) -> list[str]:
+        """Files of items and of edges."""
+        names = {config.embedding.partition("::")[0], config.graph}
+        return [name for name in sorted(names) if Path(name).is_file()]
 
-def describe(unit: dict[str, Any], records: list[Record]) -> str:
-    """One line on what came of a unit."""
-    if unit["kind"] == "ceiling":
-        separable = sum(record["verdict"] == "separable" for record in records)
-        return (
-            f"one head, exactly: {separable}/{len(records)} graphs on {unit['num_items']} items separable, "
-            f"d = {unit['d_model']}"
+    def left_out(self, config: CapacityConfig) -> list[Record]:
+        """Arms whose model is not installed."""
+        return plan.left_out(config)
+
+    def describe(self, points: Sequence[Any], records: Sequence[Record] | None) -> str:
+        """One line on a batch."""
+        first = points[0]
+        if isinstance(first, CeilingPoint):
+            said = f"one head, exactly: {first.num_items} items, d = {first.d_model}"
+            separable = sum(record["verdict"] == "separable" for record in records or ())
+            return said if records is None else f"{said}: {separable}/{len(records)} graphs separable"
+        total = first.num_heads * first.head_dim
+        said = (
+            f"{first.trainer}, {first.num_items} items, d = {first.d_model}: "
+            f"{first.num_heads} heads x {first.head_dim} = {total}"
         )
-    total = unit["num_heads"] * unit["head_dim"]
-    return (
-        f"{unit['trainer']}, {unit['num_items']} items, d = {unit['d_model']}: {unit['num_heads']} heads x "
-        f"{unit['head_dim']} = {total} recovered {successes(records, CRITERIA[''])}/{len(records)}"
+        if records is None:
+            return said
+        return f"{said} recovered {plan.successes(records, plan.CRITERIA[''])}/{len(records)}"
+
+    def group(self, point: TrainedPoint | CeilingPoint) -> str:
+        """The threshold or ceiling that a point helps to locate."""
+        if isinstance(point, CeilingPoint):
+            return f"ceiling of one head, d = {point.d_model}"
+        return f"{point.trainer}: threshold of {point.num_heads} heads, {plan.place(_curve(point))}"
+
+    def estimate(self, points: Sequence[Any], records: Sequence[Record]) -> str:
+        """The threshold or ceiling as it is known so far."""
+        return _estimate_text(points, records)
+
+    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+        """Draw the figures."""
+        return figures.plot(data, folder, stem)
+
+    def show(self, data: Mapping[str, Any], console: Console) -> None:
+        """Print the tables."""
+        for rows in table.rich_tables(data):
+            console.print(rows)
+
+
+def _curve(point: TrainedPoint) -> plan.Curve:
+    return plan.Curve(
+        point.num_items, point.num_edges, point.d_model, point.num_heads, point.embedding, point.graph
     )
 
 
-def plot(data: dict[str, Any], folder: Path, stem: str) -> list[Path]:
-    """Draw the figures of a finished run."""
-    return figures.plot(data, folder, stem)
+def _estimate_text(points: Sequence[Any], rows: Sequence[Record]) -> str:
+    """A threshold with its interval, in words."""
+    if isinstance(points[0], CeilingPoint):
+        fit, what = records.fit_ceiling(rows), "items"
+    else:
+        fit, what = records.fit_own(rows, _curve(points[0]), plan.CRITERIA[""]), "D_K*"
+    if fit.estimate is None:
+        return f"{what}: {fit.status.replace('_', ' ')}"
+    interval = f" [{_number(fit.ci_low)}, {_number(fit.ci_high)}]"
+    return f"{what} = {fit.estimate:.1f}{interval}"
 
 
-def show(data: dict[str, Any], console: Console) -> None:
-    """Print the tables of a finished run."""
-    for rows in table.rich_tables(data):
-        console.print(rows)
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:.1f}"
+
+
+EXPERIMENT = Capacity()

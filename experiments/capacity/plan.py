@@ -1,6 +1,6 @@
-"""Which units the capacity experiment asks for: searches, head sweeps, ceilings.
+"""Which points the capacity experiment asks for: searches, head sweeps, ceilings.
 
-Parts ask for units through a function, so a run that is resumed, a fresh one and the making of records from a finished
+Parts ask for points through a function, so a run that is resumed, a fresh one and the making of records from a finished
 store are the same code. The searches depend on the answers and on nothing else.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from experiments.capacity.config import Arm, CapacityConfig
-from experiments.capacity.units import RECOVERED_F1
-from experiments.store import Record
+from experiments.capacity.units import RECOVERED_F1, CeilingPoint, TrainedPoint
+from experiments.engine import Ask, Part
+from experiments.points import Record
 from theory.bounds import (
     greedy_max_items,
     parameter_count_total_key_dim,
@@ -22,10 +22,8 @@ from theory.bounds import (
 )
 from theory.embeddings import MINILM_EMBEDDINGS, minilm_available
 from theory.problems import check_problem, short_name
+from theory.training import Trainer
 from theory.transition import search_threshold
-
-Unit = dict[str, Any]
-Ask = Callable[[Unit], list[Record]]
 
 CEILING_GRID = (0.94, 0.97, 1.0, 1.03, 1.06, 1.09, 1.12)
 """Numbers of items tried for a ceiling, as multiples of the predicted one."""
@@ -49,25 +47,26 @@ class Curve:
     embedding: str
     graph: str
 
-    def unit(self, config: CapacityConfig, trainer: str, head_dim: int) -> Unit:
-        """The batch of all seeds at one head_dim; only what its trainer heeds is part of it."""
-        unit: Unit = {
-            "kind": "points",
-            "num_items": self.num_items,
-            "num_edges": self.num_edges,
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "head_dim": head_dim,
-            "embedding": self.embedding,
-            "graph": self.graph,
-            "trainer": trainer,
-            "seeds": config.seeds,
-        }
-        if trainer == "joint":
-            unit |= {"learning_rate": config.learning_rate, "max_steps": config.max_steps}
-        else:
-            unit |= {"restarts": config.restarts}
-        return unit
+    def points(self, config: CapacityConfig, trainer: Trainer, head_dim: int) -> list[TrainedPoint]:
+        """All seeds at one head_dim; only settings that the trainer heeds are set."""
+        joint = trainer == "joint"
+        return [
+            TrainedPoint(
+                num_items=self.num_items,
+                num_edges=self.num_edges,
+                d_model=self.d_model,
+                num_heads=self.num_heads,
+                head_dim=head_dim,
+                embedding=self.embedding,
+                graph=self.graph,
+                trainer=trainer,
+                seed=seed,
+                learning_rate=config.learning_rate if joint else None,
+                max_steps=config.max_steps if joint else None,
+                restarts=None if joint else config.restarts,
+            )
+            for seed in range(config.seeds)
+        ]
 
     def predicted(self, trainer: str) -> float:
         """Where the search for a trainer's D_K* begins; infinite where success is not expected at any budget.
@@ -140,18 +139,20 @@ def sweeps(config: CapacityConfig) -> list[tuple[int, Curve]]:
     ]
 
 
-def ceiling_units(config: CapacityConfig) -> list[Unit]:
+def ceiling_batches(config: CapacityConfig) -> list[list[CeilingPoint]]:
     """Points of the single head's ceilings: Gaussian items, permutation graphs."""
     return [
-        {
-            "kind": "ceiling",
-            "num_items": num_items,
-            "num_edges": num_items,
-            "d_model": d_model,
-            "embedding": "gaussian",
-            "graph": "permutation",
-            "seeds": config.ceiling_seeds,
-        }
+        [
+            CeilingPoint(
+                num_items=num_items,
+                num_edges=num_items,
+                d_model=d_model,
+                embedding="gaussian",
+                graph="permutation",
+                seed=seed,
+            )
+            for seed in range(config.ceiling_seeds)
+        ]
         for d_model in config.ceiling_d_model
         for num_items in sorted(
             {max(2, round(single_head_max_items(d_model) * factor)) for factor in CEILING_GRID}
@@ -159,47 +160,39 @@ def ceiling_units(config: CapacityConfig) -> list[Unit]:
     ]
 
 
-class Unfinished(LookupError):
-    """A unit that a store does not have, where none is to be computed."""
+SEARCH_BATCHES = 5
+"""How many head dims a search tries, about."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """A part of the experiment that can go on beside the others."""
-
-    name: str
-    run: Callable[[], Iterable[Record]]
-
-
-def tasks(config: CapacityConfig, ask: Ask) -> list[Task]:
+def parts(config: CapacityConfig, ask: Ask) -> list[Part]:
     """The experiment as parts: searches, points of head sweeps, points of ceilings.
 
     Cheap parts come first, ``greedy`` thresholds before the others, then arms, head sweeps and ``polish``, so that a
     run which is stopped has finished as much as possible of what the figures need most.
     """
-    parts: list[tuple[float, Task]] = []
+    found: list[Part] = []
     arms = [curve for curve in curves(config) if (curve.num_items, curve.d_model) not in config.sizes()]
     for curve in curves(config):
         for trainer in config.trainers:
-            name = f"{trainer}: threshold of {curve.num_heads} heads, {_place(curve)}"
+            name = f"{trainer}: threshold of {curve.num_heads} heads, {place(curve)}"
 
-            def locate(curve: Curve = curve, trainer: str = trainer) -> list[Record]:
+            def locate(curve: Curve = curve, trainer: Trainer = trainer) -> list[Record]:
                 return search(config, curve, trainer, ask)
 
             weight = (9 if curve in arms else 1) * {"greedy": 3, "joint": 30, "polish": 50}[trainer]
-            parts.append((weight * _work(curve), Task(name, locate)))
+            found.append(Part(name, locate, SEARCH_BATCHES * config.seeds, weight * _work(curve)))
     for total, curve in sweeps(config):
         for trainer in sweep_trainers(config):
-            name = f"{trainer}: {curve.num_heads} heads at D_K = {total}, {_place(curve)}"
-            unit = curve.unit(config, trainer, total // curve.num_heads)
-            parts.append((40 * _work(curve), Task(name, lambda unit=unit: ask(unit))))
-    for unit in ceiling_units(config):
-        name = f"one head, exactly: {unit['num_items']} items, d = {unit['d_model']}"
-        parts.append((float(unit["num_items"] ** 2), Task(name, lambda unit=unit: ask(unit))))
-    return [task for _, task in sorted(parts, key=lambda part: part[0])]
+            name = f"{trainer}: {curve.num_heads} heads at D_K = {total}, {place(curve)}"
+            points = curve.points(config, trainer, total // curve.num_heads)
+            found.append(Part(name, lambda points=points: ask(points), len(points), 40 * _work(curve)))
+    for batch in ceiling_batches(config):
+        name = f"one head, exactly: {batch[0].num_items} items, d = {batch[0].d_model}"
+        found.append(Part(name, lambda batch=batch: ask(batch), len(batch), float(batch[0].num_items ** 2)))
+    return sorted(found, key=lambda part: part.weight)
 
 
-def sweep_trainers(config: CapacityConfig) -> list[str]:
+def sweep_trainers(config: CapacityConfig) -> list[Trainer]:
     """Trainers of head sweeps: ``polish``, the costliest, locates thresholds only."""
     return [trainer for trainer in config.trainers if trainer != "polish"]
 
@@ -209,16 +202,17 @@ def _work(curve: Curve) -> float:
     return float(curve.num_items**2 * (curve.num_heads + 2))
 
 
-def _place(curve: Curve) -> str:
+def place(curve: Curve) -> str:
+    """Size, items and graph of a curve, for people."""
     return f"{curve.num_items} items, d = {curve.d_model}, {short_name(curve.embedding)}, {short_name(curve.graph)}"
 
 
-def search(config: CapacityConfig, curve: Curve, trainer: str, ask: Ask) -> list[Record]:
+def search(config: CapacityConfig, curve: Curve, trainer: Trainer, ask: Ask) -> list[Record]:
     """Bracket a trainer's threshold for one head count, from its prediction on; the points that it took."""
     points: list[Record] = []
 
     def evaluate(head_dim: int) -> tuple[int, int]:
-        records = ask(curve.unit(config, trainer, head_dim))
+        records = ask(curve.points(config, trainer, head_dim))
         points.extend(records)
         return successes(records, CRITERIA[""]), len(records)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,19 +11,16 @@ import numpy as np
 from experiments.capacity.config import CapacityConfig
 from experiments.capacity.plan import (
     CRITERIA,
-    Ask,
     Curve,
-    Unfinished,
-    Unit,
     curves,
     search,
     successes,
     sweep_trainers,
     sweeps,
-    tasks,
 )
 from experiments.capacity.units import RECOVERED_F1
-from experiments.store import Record, canonical
+from experiments.engine import Ask, Rows, Unfinished
+from experiments.points import Record
 from theory.bounds import (
     counting_bound,
     head_window,
@@ -35,36 +31,20 @@ from theory.bounds import (
     warren_bound,
 )
 from theory.problems import log2_family_size, short_name
+from theory.training import Trainer
 from theory.transition import Threshold, fit_threshold
 
-Records = dict[str, list[Record]]
 
+def summary(config: CapacityConfig, ask: Ask, rows: Rows) -> Rows:
+    """All records of a run, in an order of their own: its points and what is located from them.
 
-def make_records(config: CapacityConfig, ask: Ask) -> tuple[Records, list[str]]:
-    """All records of a run, from its units, in an order of their own, and the names of its unfinished parts.
-
-    ``ask`` raises `Unfinished` for a unit that is not there. A threshold whose search is unfinished is "not_run".
+    ``ask`` raises `Unfinished` for points that are not there. A threshold whose search is unfinished is "not_run".
     """
-    batches: dict[str, list[Record]] = {}
-
-    def collect(unit: Unit) -> list[Record]:
-        records = ask(unit)
-        batches[canonical(unit)] = records
-        return records
-
-    unfinished = []
-    for task in tasks(config, collect):
-        try:
-            task.run()
-        except Unfinished:
-            unfinished.append(task.name)
-    everything = [record for records in batches.values() for record in records]
-    ceiling_points = [record for record in everything if "verdict" in record]
-    points = [record for record in everything if "trainer" in record]
+    points, ceiling_points = list(rows["points"]), list(rows["ceiling_points"])
     points.sort(key=_order("embedding", "graph", "d_model", "num_items", "trainer", "num_heads", "head_dim"))
     ceiling_points.sort(key=_order("d_model", "num_items"))
 
-    def located(curve: Curve, trainer: str) -> bool:
+    def located(curve: Curve, trainer: Trainer) -> bool:
         try:
             search(config, curve, trainer, ask)
         except Unfinished:
@@ -75,7 +55,7 @@ def make_records(config: CapacityConfig, ask: Ask) -> tuple[Records, list[str]]:
     for curve in curves(config):
         done = [trainer for trainer in config.trainers if located(curve, trainer)]
         transitions += _transitions(config, curve, points, done)
-    records = {
+    return {
         "points": [{k: v for k, v in point.items() if k != "channel"} for point in points],
         "transitions": transitions,
         "ceilings": [
@@ -87,7 +67,6 @@ def make_records(config: CapacityConfig, ask: Ask) -> tuple[Records, list[str]]:
         "head_sweeps": _head_sweeps(config, points),
         "channels": _smallest_channels(points),
     }
-    return records, unfinished
 
 
 def _order(*names: str) -> Callable[[Record], tuple[Any, ...]]:
@@ -108,7 +87,7 @@ def _of_curve(points: list[Record], curve: Curve, trainer: str) -> list[Record]:
     return [point for point in points if tuple(point[name] for name in names) == wanted]
 
 
-def _fit(points: list[Record], curve: Curve, success: Callable[[Record], bool]) -> Threshold:
+def fit_own(points: Sequence[Record], curve: Curve, success: Callable[[Record], bool]) -> Threshold:
     """A trainer's own threshold, in units of the budget."""
     by_head_dim: dict[int, list[Record]] = {}
     for point in points:
@@ -117,7 +96,7 @@ def _fit(points: list[Record], curve: Curve, success: Callable[[Record], bool]) 
     return _located(curve, counts, {head_dim: len(group) for head_dim, group in by_head_dim.items()})
 
 
-def _fit_best(points: list[Record], curve: Curve, success: Callable[[Record], bool]) -> Threshold:
+def _fit_best(points: Sequence[Record], curve: Curve, success: Callable[[Record], bool]) -> Threshold:
     """The threshold of the best channel found: a seed succeeds where any trainer did, at this head_dim or below.
 
     A channel is one of any larger head_dim too (its further columns are zero), though a trainer that is given more
@@ -189,7 +168,7 @@ def _transitions(
     for trainer in [*config.trainers, "best"]:
         own = _of_curve(points, curve, trainer) if trainer in located else []
         everything += own
-        fit_points = _fit_best if trainer == "best" else _fit
+        fit_points = _fit_best if trainer == "best" else fit_own
         used = everything if trainer == "best" else own
         row: Record = shared | {"trainer": trainer}
         for prefix, success in CRITERIA.items():
@@ -203,17 +182,22 @@ def _transitions(
     return rows
 
 
-def _ceiling(d_model: int, points: list[Record]) -> Record:
-    own = [point for point in points if point["d_model"] == d_model and point["verdict"] != "undecided"]
+def fit_ceiling(points: Sequence[Record]) -> Threshold:
+    """The number of items at which half of the graphs are separable, from decided points of one width."""
+    own = [point for point in points if point["verdict"] != "undecided"]
     sizes = sorted({point["num_items"] for point in own})
     groups = [[point for point in own if point["num_items"] == size] for size in sizes]
-    fit = fit_threshold(
+    return fit_threshold(
         sizes,
         [sum(point["verdict"] == "separable" for point in group) for group in groups],
         [len(group) for group in groups],
         decreasing=True,
         shared_seeds=False,
     )
+
+
+def _ceiling(d_model: int, points: list[Record]) -> Record:
+    fit = fit_ceiling([point for point in points if point["d_model"] == d_model])
     return {
         "d_model": d_model,
         "num_heads": 1,
@@ -272,42 +256,3 @@ def _smallest_channels(points: list[Record]) -> list[Record]:
                 smallest[key] = point
     kept = (*names, "head_dim", "total_key_dim", "trainer", "seed", "smallest_edge", "largest_non_edge")
     return [{name: point[name] for name in kept} | point["channel"] for point in smallest.values()]
-
-
-def units_of(config: CapacityConfig, records: Records) -> list[tuple[Unit, list[Record]]]:
-    """The units of a run, each with its records; without what is unfinished.
-
-    Raises:
-        ValueError: if a unit's records are not all there.
-    """
-    found: dict[str, tuple[Unit, list[Record]]] = {}
-
-    def look_up(unit: Unit) -> list[Record]:
-        names = (
-            "num_items",
-            "d_model",
-            "num_heads",
-            "head_dim",
-            "trainer",
-            "embedding",
-            "graph",
-            "num_edges",
-        )
-        wanted = {name: unit[name] for name in names if name in unit}
-        for name in ("embedding", "graph"):
-            wanted[name] = short_name(wanted[name])
-        if unit["kind"] == "ceiling":
-            del wanted["num_edges"]
-        rows = records["ceiling_points" if unit["kind"] == "ceiling" else "points"]
-        own = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
-        if not own:
-            raise Unfinished(canonical(unit))
-        if len(own) != unit["seeds"]:
-            raise ValueError(f"records: expected {unit['seeds']} of {canonical(unit)}, got {len(own)}")
-        found[canonical(unit)] = (unit, own)
-        return own
-
-    for task in tasks(config, look_up):
-        with contextlib.suppress(Unfinished):
-            task.run()
-    return list(found.values())

@@ -1,22 +1,19 @@
-"""What one unit of the capacity experiment computes: all seeds of one configuration, or one point of a ceiling.
-
-A unit is a flat dict of JSON values that determines its records; it is what the store is keyed by, what a worker gets
-and what `verify` runs again.
-"""
+"""Points of the capacity experiment and what a batch of them computes: all seeds of one configuration."""
 
 from __future__ import annotations
 
 import base64
 import time
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.store import Record
+from experiments.points import Kind, Record
 from theory.certificates import certify_head
-from theory.problems import make_problem, short_name
+from theory.problems import Problem, make_problem, short_name
 from theory.recognition import Recovery, channel_scores, evaluate
-from theory.training import Channel, GreedyOptions, JointOptions, train
+from theory.training import Channel, GreedyOptions, JointOptions, Trainer, train
 
 RECOVERED_F1 = 0.99
 """A run is a success when some threshold gives its scores at least this micro-F1."""
@@ -31,50 +28,117 @@ def compiled_width(head_dim: int) -> int:
     return 1 << (head_dim - 1).bit_length()
 
 
-def compute(unit: dict[str, Any]) -> list[Record]:
-    """Compute a unit's records.
+@dataclass(frozen=True)
+class TrainedPoint:
+    """One trained channel; a setting that its trainer does not heed is None."""
 
-    Raises:
-        ValueError: for a unit of another kind.
-    """
-    if unit["kind"] == "points":
-        return _points(unit)
-    if unit["kind"] == "ceiling":
-        return _ceiling(unit)
-    raise ValueError(f"kind: expected 'points' or 'ceiling', got {unit['kind']!r}")
+    num_items: int
+    num_edges: int
+    d_model: int
+    num_heads: int
+    head_dim: int
+    embedding: str
+    graph: str
+    trainer: Trainer
+    seed: int
+    learning_rate: float | None = None
+    max_steps: int | None = None
+    restarts: int | None = None
 
 
-def _problems(unit: dict[str, Any]):
-    return [
+@dataclass(frozen=True)
+class CeilingPoint:
+    """One graph, of which it is decided whether a single head can hold it."""
+
+    num_items: int
+    num_edges: int
+    d_model: int
+    embedding: str
+    graph: str
+    seed: int
+
+
+_SCORES = ("micro_f1", "best_f1", "exact_recovery", "argmax_accuracy", "smallest_edge", "largest_non_edge")
+
+KINDS = {
+    "points": Kind(
+        TrainedPoint,
+        frozenset(
+            {
+                "num_items",
+                "num_edges",
+                "d_model",
+                "num_heads",
+                "head_dim",
+                "total_key_dim",
+                "embedding",
+                "graph",
+            }
+            | {
+                "aggregation",
+                "trainer",
+                "seed",
+                "learning_rate",
+                "status",
+                "reason",
+                "loss",
+                "steps",
+                "seconds",
+            }
+            | {*_SCORES}
+        ),
+        optional=frozenset({"channel"}),
+    ),
+    "ceiling": Kind(
+        CeilingPoint,
+        frozenset(
+            {"d_model", "num_heads", "num_items", "embedding", "graph", "seed"}
+            | {"verdict", "proven", "margin", "residual", "seconds"}
+        ),
+        rows="ceiling_points",
+    ),
+}
+"""A batch is all seeds of one configuration: their problems go through one program."""
+
+
+def compute(points: Sequence[TrainedPoint] | Sequence[CeilingPoint]) -> list[Record]:
+    """Compute the records of a batch."""
+    first = points[0]
+    problems = [
         make_problem(
-            num_items=unit["num_items"],
-            num_edges=unit["num_edges"],
-            d_model=unit["d_model"],
-            embedding=unit["embedding"],
-            graph=unit["graph"],
-            seed=seed,
+            num_items=first.num_items,
+            num_edges=first.num_edges,
+            d_model=first.d_model,
+            embedding=first.embedding,
+            graph=first.graph,
+            seed=point.seed,
         )
-        for seed in range(unit["seeds"])
+        for point in points
     ]
+    if isinstance(first, TrainedPoint):
+        return _trained(first, [point.seed for point in points], problems)
+    return _decided(first, [point.seed for point in points], problems)
 
 
-def _points(unit: dict[str, Any]) -> list[Record]:
+def _trained(first: TrainedPoint, seeds: Sequence[int], problems: Sequence[Problem]) -> list[Record]:
     started = time.perf_counter()
-    problems = _problems(unit)
     embeddings = np.stack([problem.embeddings for problem in problems])
     adjacency = np.stack([problem.graph.adjacency() for problem in problems])
+    joint = greedy = None
+    if first.learning_rate is not None and first.max_steps is not None:
+        joint = JointOptions(learning_rate=first.learning_rate, max_steps=first.max_steps)
+    if first.restarts is not None:
+        greedy = GreedyOptions(restarts=first.restarts)
     channels = train(
-        unit["trainer"],
+        first.trainer,
         embeddings,
         adjacency,
-        num_heads=unit["num_heads"],
-        head_dim=unit["head_dim"],
-        seeds=range(unit["seeds"]),
-        max_head_dim=compiled_width(unit["head_dim"]),
-        joint_options=JointOptions(learning_rate=unit["learning_rate"], max_steps=unit["max_steps"])
-        if unit["trainer"] == "joint"
-        else None,
-        greedy_options=GreedyOptions(restarts=unit["restarts"]) if unit["trainer"] != "joint" else None,
+        num_heads=first.num_heads,
+        head_dim=first.head_dim,
+        seeds=seeds,
+        max_head_dim=compiled_width(first.head_dim),
+        joint_options=joint,
+        greedy_options=greedy,
     )
     recoveries = [
         _judge(problem.embeddings, edges, channel)
@@ -82,8 +146,8 @@ def _points(unit: dict[str, Any]) -> list[Record]:
     ]
     seconds = (time.perf_counter() - started) / len(channels)
     records = [
-        _point(unit, seed, channel, recovery, seconds)
-        for seed, (channel, recovery) in enumerate(zip(channels, recoveries, strict=True))
+        _point(first, seed, channel, recovery, seconds)
+        for seed, channel, recovery in zip(seeds, channels, recoveries, strict=True)
     ]
     for record, channel, recovery in zip(records, channels, recoveries, strict=True):
         if recovery is not None and recovery.exact_recovery:
@@ -101,19 +165,19 @@ def _judge(embeddings: np.ndarray, adjacency: np.ndarray, channel: Channel) -> R
 
 
 def _point(
-    unit: dict[str, Any], seed: int, channel: Channel, recovery: Recovery | None, seconds: float
+    point: TrainedPoint, seed: int, channel: Channel, recovery: Recovery | None, seconds: float
 ) -> Record:
     record: Record = {
-        "num_items": unit["num_items"],
-        "num_edges": unit["num_edges"],
-        "d_model": unit["d_model"],
-        "num_heads": unit["num_heads"],
-        "head_dim": unit["head_dim"],
-        "total_key_dim": unit["num_heads"] * unit["head_dim"],
-        "embedding": short_name(unit["embedding"]),
-        "graph": short_name(unit["graph"]),
+        "num_items": point.num_items,
+        "num_edges": point.num_edges,
+        "d_model": point.d_model,
+        "num_heads": point.num_heads,
+        "head_dim": point.head_dim,
+        "total_key_dim": point.num_heads * point.head_dim,
+        "embedding": short_name(point.embedding),
+        "graph": short_name(point.graph),
         "aggregation": "max",
-        "trainer": unit["trainer"],
+        "trainer": point.trainer,
         "seed": seed,
         "learning_rate": channel.learning_rate,
         "status": "ok" if recovery is not None else "failed",
@@ -121,15 +185,7 @@ def _point(
         "steps": channel.steps,
         "seconds": round(seconds, 3),
     }
-    scores = (
-        "micro_f1",
-        "best_f1",
-        "exact_recovery",
-        "argmax_accuracy",
-        "smallest_edge",
-        "largest_non_edge",
-    )
-    for name in scores:
+    for name in _SCORES:
         record[name] = None if recovery is None else getattr(recovery, name)
     record["loss"] = channel.loss if recovery is not None else None
     return record
@@ -157,19 +213,19 @@ def unpack_channel(packed: Record) -> tuple[np.ndarray, np.ndarray]:
     return query, key
 
 
-def _ceiling(unit: dict[str, Any]) -> list[Record]:
+def _decided(first: CeilingPoint, seeds: Sequence[int], problems: Sequence[Problem]) -> list[Record]:
     records = []
-    for seed, problem in enumerate(_problems(unit)):
+    for seed, problem in zip(seeds, problems, strict=True):
         started = time.perf_counter()
         adjacency = problem.graph.adjacency()
         certificate = certify_head(problem.embeddings, adjacency, ~adjacency)
         records.append(
             {
-                "d_model": unit["d_model"],
+                "d_model": first.d_model,
                 "num_heads": 1,
-                "num_items": unit["num_items"],
-                "embedding": unit["embedding"],
-                "graph": unit["graph"],
+                "num_items": first.num_items,
+                "embedding": first.embedding,
+                "graph": first.graph,
                 "seed": seed,
                 "verdict": certificate.verdict,
                 "proven": bool(certificate.proven),

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from experiments.capacity import PRESETS, plan
-from experiments.capacity.records import units_of
-from experiments.capacity.units import unpack_channel
+from experiments.capacity.experiment import EXPERIMENT
+from experiments.capacity.units import KINDS, unpack_channel
+from experiments.engine import Unfinished, asker, units_of
+from experiments.points import from_unit
 from experiments.store import canonical
 from theory.bounds import one_dimensional_cap, warren_bound
 from theory.embeddings import minilm_available
@@ -106,7 +108,7 @@ def test_smallest_exact_channels_are_exact_in_float64(name):
 def test_the_searches_took_a_fifth_of_the_grid_at_most(name):
     data = load(name)
     config = config_of(data)
-    known = {canonical(unit): records for unit, records in units_of(config, data["records"])}
+    known = {canonical(unit): records for unit, records in units_of(EXPERIMENT, config, data["records"])}
     asked = grid = 0
     for curve in plan.curves(config):
         for trainer in config.trainers:
@@ -114,13 +116,13 @@ def test_the_searches_took_a_fifth_of_the_grid_at_most(name):
 
             def ask(unit, units=units):
                 if canonical(unit) not in known:
-                    raise plan.Unfinished
+                    raise Unfinished
                 units.append(unit)
                 return known[canonical(unit)]
 
             try:
-                plan.search(config, curve, trainer, ask)
-            except plan.Unfinished:
+                plan.search(config, curve, trainer, asker(KINDS, ask))
+            except Unfinished:
                 continue
             asked, grid = asked + len(units), grid + curve.d_model
     assert asked <= grid / 5, f"{asked} of {grid}"
@@ -178,10 +180,8 @@ def test_at_a_fixed_budget_several_heads_recover_and_one_dimensional_ones_never(
 @pytest.mark.slow
 def test_a_committed_batch_comes_out_the_same():
     """On the machine that wrote the records bit by bit; elsewhere rounding differs, so what is compared is success."""
-    from experiments.capacity.units import compute
-
     data = load("quick")
-    units = units_of(config_of(data), data["records"])
+    units = units_of(EXPERIMENT, config_of(data), data["records"])
     unit, expected = next(u for u in units if u[0].get("trainer") == "greedy" and u[0].get("head_dim") == 4)
-    got = compute(unit)
+    got = EXPERIMENT.compute(from_unit(KINDS, unit))
     assert [record["exact_recovery"] for record in got] == [record["exact_recovery"] for record in expected]

@@ -1,12 +1,13 @@
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, ThreadPoolExecutor
 
 import pytest
 
+from experiments.engine import Answer
 from experiments.runner import Runner
 from experiments.store import Store
-from experiments.workers import InProcess, make_executor
+from experiments.workers import InProcess, choose, device_share, make_executor
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ class Counting:
         time.sleep(self._seconds)
         if unit["n"] < 0:
             raise RuntimeError(f"unit {unit['n']}")
-        return [{"twice": 2 * unit["n"]}]
+        return Answer([{"twice": 2 * unit["n"]}], {"by": "test"})
 
 
 def test_a_search_asks_one_unit_after_the_other(store):
@@ -99,6 +100,115 @@ def test_in_process_computes_one_at_a_time():
         assert [future.result() for future in futures] == [7] * 8
 
 
-def test_a_negative_number_of_workers_is_refused():
-    with pytest.raises(ValueError, match=r"workers: expected 0 .* got -1"):
-        make_executor(-1)
+def test_in_process_refuses_after_it_was_stopped_and_lets_interrupts_through():
+    executor = InProcess()
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        executor.submit(interrupted)
+    assert executor.submit(lambda: 3).result() == 3
+    executor.shutdown()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(lambda: 3)
+
+
+def test_a_stopped_run_does_not_wait_and_keeps_nothing_more(store):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def compute(unit):
+        begun.set()
+        assert go_on.wait(10)
+        return Answer([], {})
+
+    runner = Runner(store, InProcess(), compute)
+
+    def fails():
+        assert begun.wait(10)
+        raise RuntimeError("stop")
+
+    started = time.monotonic()
+    with pytest.raises(RuntimeError, match="stop"):
+        runner.run([lambda: runner.records({"n": 1}), fails])
+    assert time.monotonic() - started < 5
+    go_on.set()
+    time.sleep(0.05)
+    assert len(store) == 0
+    with pytest.raises(CancelledError):
+        runner.records({"n": 2})
+
+
+class Breaking(ThreadPoolExecutor):
+    """Its workers die of the first calls that any of its kind gets."""
+
+    deaths = 0
+
+    def submit(self, fn, /, *args, **kwargs):
+        if Breaking.deaths:
+            Breaking.deaths -= 1
+            raise BrokenExecutor("a process was killed")
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_units_of_workers_that_died_are_begun_again_with_new_workers(store):
+    Breaking.deaths = 2
+    started = []
+
+    def restart():
+        started.append(Breaking(2))
+        return started[-1]
+
+    compute = Counting()
+    runner = Runner(store, Breaking(2), compute, width=1, restart=restart)
+    found = runner.run([lambda n=n: runner.records({"n": n}) for n in range(4)])
+    assert found == [[{"twice": 2 * n}] for n in range(4)]
+    assert sorted(compute.units) == [0, 1, 2, 3]
+    assert len(started) == 2
+    assert runner.executor is started[-1]
+
+
+def test_a_unit_of_which_workers_die_ends_the_run_with_its_name(store):
+    Breaking.deaths = 100
+    runner = Runner(store, Breaking(1), Counting(), restart=lambda: Breaking(1))
+    with pytest.raises(RuntimeError, match=r'workers died 3 times .*"n":7'):
+        runner.run([lambda: runner.records({"n": 7})])
+    Breaking.deaths = 1
+    runner = Runner(store, Breaking(1), Counting())
+    with pytest.raises(RuntimeError, match="a worker died"):
+        runner.run([lambda: runner.records({"n": 7})])
+    Breaking.deaths = 0
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "said"),
+    [
+        ("auto", -1, "workers: expected 0 .* got -1"),
+        ("processes", 0, "workers: expected 1 or more"),
+        ("in-process", 2, "workers: expected none"),
+    ],
+)
+def test_a_number_of_workers_that_cannot_be_is_refused(name, workers, said):
+    with pytest.raises(ValueError, match=said):
+        choose(name, workers)
+
+
+def test_what_auto_stands_for():
+    assert choose("auto", 0) == ("in-process", 0)
+    assert choose("auto", 3) == ("processes", 3)
+    assert choose("in-process", None) == ("in-process", None)
+
+
+def test_dask_without_a_scheduler_is_refused():
+    with pytest.raises(ValueError, match="scheduler: expected the address"):
+        make_executor("dask", None)
+
+
+def test_workers_share_devices_evenly():
+    assert device_share(1, 4, []) == {}
+    assert device_share(2, 4, ["4", "7", "1", "0"]) == {"CUDA_VISIBLE_DEVICES": "1"}
+    assert [device_share(i, 3, ["0", "1"]) for i in range(3)] == [
+        {"CUDA_VISIBLE_DEVICES": "0", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"},
+        {"CUDA_VISIBLE_DEVICES": "1"},
+        {"CUDA_VISIBLE_DEVICES": "0", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"},
+    ]

@@ -1,0 +1,279 @@
+"""The engine with a second experiment: records, provenance, resuming, watching, verifying."""
+
+import io
+import json
+import re
+
+import jax
+import pytest
+from rich.console import Console
+
+from experiments import cli, engine, environment, progress
+from experiments.points import to_units
+from experiments.store import Store, canonical, checksum
+from tests.experiments import toy
+
+TOY = "tests.experiments.toy:EXPERIMENT"
+CONFIG = toy.EXPERIMENT.presets["quick"]
+
+
+def run(out, *more, preset="quick"):
+    return cli.main(["run", TOY, "--preset", preset, "--workers", "0", "--quiet", "--out", str(out), *more])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("toy")
+    assert run(out) == 0
+    return out
+
+
+@pytest.fixture
+def data(finished):
+    return json.loads((finished / "quick.json").read_text())
+
+
+def lines_of(folder):
+    [path] = folder.glob("*.jsonl")
+    return path, [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_an_experiment_of_somewhere_else_runs_through_the_same_engine(data, finished):
+    rows = data["records"]["points"]
+    assert {row["width"] for row in rows} == {3, 5}
+    assert data["records"]["widths"] == [
+        {"width": w, "points": sum(row["width"] == w for row in rows)} for w in (3, 5)
+    ]
+    assert data["unfinished"] == data["left_out"] == []
+    assert json.loads((finished / "quick-figure.json").read_text()) == len(rows)
+    for row in rows:
+        assert row["loss"] == pytest.approx(toy.loss_by_hand(row), rel=1e-5)
+
+
+def test_points_that_share_shapes_are_one_program(tmp_path):
+    toy.TRACED.clear()
+    assert run(tmp_path, "--widths", "7", "--rates", "0.2", "0.4", "0.6", "--seeds", "3", preset="smoke") == 0
+    assert [(7, 2**n) for n in range(len(toy.TRACED))] == toy.TRACED
+    _, (_, *lines) = lines_of(tmp_path)
+    assert [len(line["records"]) for line in lines] == [9] * len(toy.TRACED)
+
+
+def test_every_record_says_what_made_it(data, finished):
+    _, (header, *lines) = lines_of(finished)
+    for row in data["records"]["points"]:
+        assert isinstance(row["seed"], int)
+        made = data["provenance"][row["provenance"]]
+        assert made["config"] == data["config_hash"]
+        assert {"jax", "jaxlib", "numpy", "python", "mha_jax", "device_kind", "x64", "xla_flags"} <= set(
+            made["environment"]
+        )
+        assert made["environment"]["x64"] is (jax.numpy.zeros(()).dtype == "float64")
+    assert set(header) == {"schema", "experiment", "preset", "config"}
+    assert all(line["environment"]["matmul_precision"] == "highest" for line in lines)
+    assert all(line["seconds"]["total"] >= 0 and line["sum"] == checksum(line) for line in lines)
+
+
+def test_a_second_run_computes_nothing_and_writes_the_same(finished, monkeypatch):
+    monkeypatch.setattr(toy.Toy, "compute", lambda *_: pytest.fail("computed"))
+    before = (finished / "quick.json").read_bytes()
+    assert run(finished) == 0
+    assert (finished / "quick.json").read_bytes() == before
+
+
+def test_a_store_without_notes_and_checksums_is_gone_on_with(finished, tmp_path, monkeypatch):
+    """As earlier versions wrote it: its records come without provenance."""
+    path, (header, *lines) = lines_of(finished)
+    bare = [header, *({k: line[k] for k in ("unit", "records")} for line in lines[:-1])]
+    (tmp_path / path.name).write_text("".join(canonical(line) + "\n" for line in bare))
+    computed = []
+    compute = toy.Toy.compute
+    monkeypatch.setattr(toy.Toy, "compute", lambda *a: computed.append(a) or compute(*a))
+    assert run(tmp_path) == 0
+    assert len(computed) == 1
+    rows = json.loads((tmp_path / "quick.json").read_text())["records"]["points"]
+    assert sum(row["provenance"] is not None for row in rows) == len(lines[-1]["records"])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda line: line["records"].pop(),
+        lambda line: line["records"][0].pop("loss"),
+        lambda line: line["records"][0].update(more=1),
+        lambda line: line["records"][0].update(seed=17),
+        lambda line: line.update(records={}),
+        lambda line: line["unit"].update(kind="tree"),
+    ],
+)
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_line_whose_records_are_wrong_is_not_trusted(
+    finished, tmp_path, capsys, spoil, checked, monkeypatch
+):
+    path, lines = lines_of(finished)
+    spoil(lines[2])
+    lines[2].pop("sum")
+    if checked:
+        lines[2]["sum"] = checksum(lines[2])
+    (tmp_path / path.name).write_text("".join(canonical(line) + "\n" for line in lines))
+    computed = []
+    compute = toy.Toy.compute
+    monkeypatch.setattr(toy.Toy, "compute", lambda *a: computed.append(a) or compute(*a))
+    assert run(tmp_path) == 0
+    assert len(computed) == 1
+    assert "line 3" in capsys.readouterr().out
+
+
+def test_a_digit_that_changed_is_noticed(finished, tmp_path, capsys):
+    path, _ = lines_of(finished)
+    text = path.read_text().splitlines(keepends=True)
+    text[3] = re.sub(
+        r'("loss":\d\.\d)\d', lambda found: found[1] + str((int(found[0][-1]) + 1) % 10), text[3], count=1
+    )
+    (tmp_path / path.name).write_text("".join(text))
+    assert run(tmp_path) == 0
+    assert "line 4: its checksum is wrong" in capsys.readouterr().out
+
+
+def test_a_worker_that_gives_wrong_records_stops_the_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(toy.Toy, "compute", lambda self, points: [])
+    assert run(tmp_path) == 2
+    assert "records: expected 4, got 0" in capsys.readouterr().err
+    assert len(lines_of(tmp_path)[1]) == 1
+
+
+def test_verify_takes_a_file_and_draws_anew(finished, tmp_path, capsys):
+    path = finished / "quick.json"
+    assert cli.main(["verify", TOY, "--out", str(finished), "--batches", "2", "--seed", "5"]) == 0
+    assert "2 of 2 batches" in capsys.readouterr().out
+    data = json.loads(path.read_text())
+    for row in data["records"]["points"]:
+        row["loss"] += 1e-9
+    (tmp_path / "quick.json").write_text(json.dumps(data))
+    monkey = engine.EXPERIMENTS | {"toy": TOY}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "EXPERIMENTS", monkey)
+        units = engine.units_of(toy.EXPERIMENT, CONFIG, data["records"])
+    assert sum(len(rows) for _, rows in units) == len(data["records"]["points"])
+    assert cli.main(["verify", TOY, "--out", str(tmp_path), "--batches", "-3"]) == 2
+    assert "batches: expected a positive number, or 0 for all, got -3" in capsys.readouterr().err
+
+
+def test_collect_writes_what_a_private_run_has_so_far(finished, tmp_path, capsys):
+    path, lines = lines_of(finished)
+    (tmp_path / path.name).write_text("".join(canonical(line) + "\n" for line in lines[:3]))
+    for words in (["collect", TOY, "--out", str(tmp_path)],):
+        assert cli.main(words) == 0
+        data = json.loads((tmp_path / "quick.json").read_text())
+        assert len(data["records"]["points"]) == 8
+        assert len(data["unfinished"]) == 2
+        assert str(tmp_path) in data["command"]
+    assert "unfinished: 2 parts" in capsys.readouterr().out
+    assert cli.main(["collect", TOY, "--out", str(tmp_path / "none")]) == 2
+    assert "expected one file quick-*.jsonl" in capsys.readouterr().err
+
+
+def test_collect_keeps_what_was_left_out_away_from_the_figures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        toy.Toy, "left_out", lambda self, config: [{"what": "a", "why": "b", "how_to_get": "c"}]
+    )
+    assert cli.main(["run", TOY, "--workers", "0", "--quiet"]) == 0
+    assert cli.main(["collect", TOY]) == 0
+    assert not (tmp_path / "figures").exists()
+    assert len(list((tmp_path / "runs" / "toy").glob("*/quick.json"))) == 1
+
+
+def test_a_captions_command_names_the_folder(data, finished):
+    assert data["command"].endswith(f"--out {finished}")
+
+
+def test_status_tells_parts_points_and_estimates(finished, tmp_path, capsys):
+    path, lines = lines_of(finished)
+    (tmp_path / path.name).write_text(
+        "".join(canonical(line) + "\n" for line in lines[:3]) + '{"unit": {"torn'
+    )
+    assert cli.main(["status", str(tmp_path), "--experiment", TOY]) == 0
+    said = capsys.readouterr().out
+    assert "toy, preset quick, stopped" in said
+    assert "2/4 parts, 2 finished batches, 8 of about 32 points" in said
+    assert "line 4: cannot be read" in said
+    assert "steps for width 3: steps = ?" in said
+    assert cli.main(["status", str(finished), "--experiment", TOY]) == 0
+    said = capsys.readouterr().out
+    assert "finished" in said
+    assert re.search(r"steps for width 3: steps = \d", said)
+    with Store(path, {k: v for k, v in lines[0].items() if k != "schema"}):
+        assert ", running" in progress.status_lines(path, TOY)[0]
+
+
+def make_watch(console, **more):
+    parts = toy.EXPERIMENT.parts(CONFIG, lambda points: [])
+    return progress.Watch(console, parts, range(len(parts)), [], toy.EXPERIMENT, **more)
+
+
+def feed(watch):
+    for unit, points in to_units(toy.EXPERIMENT.kinds, toy.EXPERIMENT.points(CONFIG)):
+        records = toy.EXPERIMENT.compute(points)
+        watch.unit_done(unit, records)
+    watch.part_done(0)
+
+
+def test_a_log_has_parts_points_rate_and_the_estimate(monkeypatch):
+    monkeypatch.setattr(progress, "LOG_EVERY", 0.0)
+    shown = io.StringIO()
+    with make_watch(Console(file=shown, width=300)) as watch:
+        feed(watch)
+        feed(watch)
+    first, *_, last = shown.getvalue().splitlines()
+    assert re.search(r"0/4 parts, 4 of about 36 points, \S+ points/s  width = 3, .*; steps = \?", first)
+    assert re.search(r"1/4 parts, 16 of about 44 points, \S+ points/s, about \S+ \S+ left", last)
+    assert "\x1b" not in shown.getvalue()
+
+
+def test_quiet_is_quiet_and_a_terminal_has_a_bar():
+    shown = io.StringIO()
+    with make_watch(Console(file=shown, force_terminal=True), quiet=True) as watch:
+        feed(watch)
+    assert shown.getvalue() == ""
+    with make_watch(Console(file=shown, force_terminal=True, width=200)) as watch:
+        feed(watch)
+    assert "parts" in shown.getvalue()
+    assert "steps for width 5" in shown.getvalue()
+
+
+def test_durations_are_for_people():
+    assert [progress.duration(s) for s in (3, 61, 7200, 86400 * 3)] == ["3 s", "1 min", "2.0 h", "3.0 days"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nothing", "expected one of capacity"),
+        ("no.such:THING", "No module named"),
+        ("tests.experiments.toy:NOTHING", "NOTHING"),
+        ("tests.experiments.toy:Point", "got type"),
+    ],
+)
+def test_what_is_no_experiment_is_refused(name, said, capsys):
+    assert cli.main(["run", name]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_that_is_another_one_at_the_worker_is_refused(tmp_path):
+    path = tmp_path / "items.csv"
+    path.write_text("1\n")
+    unit, _ = to_units(toy.EXPERIMENT.kinds, toy.EXPERIMENT.points(CONFIG))[0]
+    with pytest.raises(ValueError, match="expected the file that the run began with"):
+        engine.work(TOY, {str(path): "0" * 64}, unit)
+
+
+def test_time_of_nested_compilations_counts_once(monkeypatch):
+    clock = environment.CompileClock()
+    now = iter([3.0, 4.0, 9.0])
+    monkeypatch.setattr(environment.time, "perf_counter", lambda: next(now))
+    clock("/jax/core/compile/inner", 1.0)  # 2 to 3
+    clock("/jax/core/compile/outer", 3.0)  # 1 to 4
+    clock("/jax/other", 5.0)
+    clock("/jax/core/compile/later", 2.0)  # 7 to 9
+    assert clock.take() == 5.0
+    assert clock.take() == 0.0
