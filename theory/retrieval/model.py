@@ -11,7 +11,7 @@ the memorising head's. The first two can add learned vectors of positions.
 Every encoder ends in a linear map, ``x_t = features_t @ lift + bias``. With one layer that map and the head's own
 projections are applied to the queries and to the attended *features* instead of to every token, a reordering of the
 same products (as in latent attention): heads then share keys and values of the features' width, and the cost of a token
-does not grow with ``E``. `tokens` and `multi_head_attention` give the plain form; a test compares them.
+does not grow with ``E``. `tokens` and `mha_jax`'s `multi_head_attention` give the plain form; a test compares them.
 
 With several layers the class token is attended like any other token, and every token is updated (residual):
 ``x <- x + attention(x)``. This is the form in which ``L h >= D`` heads suffice for the `max` task (see
@@ -23,7 +23,8 @@ Parameters are a pytree (for one model, without batch axes)::
     positions (T, W) or (T, E)                          where positions are learned
     lift      kernel (W or d, E), bias (E,)             not for product
     class_token (E,)
-    layers    query, key, value kernel (h, E, n); out kernel (h, n, E)       a list
+    layers    as `multi_head_attention` has them: query, key, value kernel (h, E, n), out kernel (h, n, E); and
+              log_sharpness (h,), the logarithms of beta          a list
     readout   hidden kernel (E, N), bias (N,); out kernel (N,), bias ()
 """
 
@@ -37,6 +38,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mha_jax import attention_weights, dot_product_attention
+from mha_jax.projections import multi_head_attention
 
 Encoder = Literal["linear", "mlp", "product"]
 ENCODERS: tuple[Encoder, ...] = ("linear", "mlp", "product")
@@ -274,8 +276,6 @@ def _read(
 def _attend(
     layer: Params, state: Float[Array, "q e"], attended: Float[Array, "s e"], scale: Float[Array, ""] | float
 ) -> Float[Array, "q e"]:
-    queries = jnp.einsum("te,hen->thn", state, layer["query"]["kernel"]) * _sharpness(layer)[None, :, None]
-    keys = jnp.einsum("te,hen->thn", attended, layer["key"]["kernel"])
-    values = jnp.einsum("te,hen->thn", attended, layer["value"]["kernel"])
-    read = dot_product_attention(queries, keys, values, scale=scale)
-    return jnp.einsum("thn,hne->te", read, layer["out"]["kernel"])
+    parts = {name: layer[name] for name in ("key", "value", "out")}
+    query = {"kernel": layer["query"]["kernel"] * _sharpness(layer)[:, None, None]}
+    return multi_head_attention({"query": query, **parts}, state, attended, scale=scale)
