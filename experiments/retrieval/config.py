@@ -14,18 +14,20 @@ class RetrievalConfig:
         num_targets: retrievals D of the main curves.
         lengths: tokens T of the main curves (linear encoder, orthonormal directions, n = width of a token).
         extra_heads: head counts are 1, ..., D + extra_heads.
-        random_lengths: T of curves with random unit directions, at the largest D.
-        fixed_width_lengths: T of curves at a fixed width E = n h (n is E / h rounded down), at the largest D.
+        arm_targets: D of all further curves but those of two layers.
+        random_lengths: T of curves with random unit directions, at D = ``arm_targets``.
+        fixed_width_lengths: T of curves at a fixed width E = n h (n is E / h rounded down), at D = ``arm_targets``.
         fixed_width: E of these.
-        mlp_lengths: T of curves with an MLP encoder, at the largest D; beside them one with uniform attention.
+        mlp_lengths: T of curves with an MLP encoder, at D = ``arm_targets``; beside them one with uniform attention.
         two_layer_lengths: T of curves with two layers, at every D that is even, up to D heads.
-        general_lengths: T of curves on the general task (half of the positions in each set), at the largest D.
+        general_lengths: T of curves on the general task (half of the positions in each set), at D = ``arm_targets``.
         arm_heads: head counts of these further curves, relative to D (two layers: all up to D).
-        copy_lengths: T of the comparison with the single head that copies, at the largest D.
+        copy_lengths: T of the comparison with the single head that copies, at D = ``arm_targets``.
         copy_widths: hidden units of the copying head's read-out.
         head_widths: hidden units of the read-out of D heads in that comparison.
         seeds: data sets and initial weights of every configuration.
         learning_rates: restarts of every seed.
+        copy_learning_rates: the same of the wide single head.
         num_steps: optimiser steps.
         num_train: training samples.
         copy_num_train: training samples in the comparison with the copying head, so that its large read-outs are not
@@ -35,6 +37,7 @@ class RetrievalConfig:
     num_targets: tuple[int, ...] = (2, 4)
     lengths: tuple[int, ...] = (128, 32, 8)
     extra_heads: int = 2
+    arm_targets: int = 4
     random_lengths: tuple[int, ...] = (32,)
     fixed_width_lengths: tuple[int, ...] = (32,)
     fixed_width: int = 32
@@ -43,10 +46,11 @@ class RetrievalConfig:
     general_lengths: tuple[int, ...] = (16,)
     arm_heads: tuple[int, ...] = (-2, -1, 0, 1)
     copy_lengths: tuple[int, ...] = (4, 8, 16)
-    copy_widths: tuple[int, ...] = (8, 32, 128, 512)
+    copy_widths: tuple[int, ...] = (8, 32, 128)
     head_widths: tuple[int, ...] = (2, 32)
     seeds: int = 3
     learning_rates: tuple[float, ...] = (1e-2, 3e-2)
+    copy_learning_rates: tuple[float, ...] = (5e-3, 2e-2)
     num_steps: int = 2000
     num_train: int = 8000
     copy_num_train: int = 40000
@@ -57,6 +61,7 @@ PRESETS = {
         num_targets=(2,),
         lengths=(8,),
         extra_heads=0,
+        arm_targets=2,
         random_lengths=(),
         fixed_width_lengths=(),
         mlp_lengths=(),
@@ -67,6 +72,7 @@ PRESETS = {
         head_widths=(8,),
         seeds=2,
         learning_rates=(3e-2,),
+        copy_learning_rates=(1e-2,),
         num_steps=200,
         num_train=1000,
         copy_num_train=1000,
@@ -75,19 +81,18 @@ PRESETS = {
     "paper": RetrievalConfig(
         num_targets=(2, 3, 4, 6),
         lengths=(128, 64, 32, 16, 8),
-        random_lengths=(128, 32, 8),
-        fixed_width_lengths=(128, 32, 8),
-        mlp_lengths=(128, 32, 8),
-        two_layer_lengths=(128, 16),
+        random_lengths=(128, 8),
+        fixed_width_lengths=(128, 8),
+        mlp_lengths=(128, 16),
+        two_layer_lengths=(32,),
         general_lengths=(64, 16),
         arm_heads=(-3, -2, -1, 0, 1, 2),
         copy_lengths=(4, 8, 16, 32),
-        copy_widths=(8, 32, 128, 512, 2048),
+        copy_widths=(8, 32, 128, 512),
         head_widths=(2, 8, 32),
-        seeds=8,
-        learning_rates=(1e-2, 3e-2, 6e-2),
-        num_steps=10_000,
-        copy_num_train=100_000,
+        seeds=5,
+        num_steps=6000,
+        copy_num_train=80_000,
     ),
 }
 
@@ -133,11 +138,12 @@ def _check(config: RetrievalConfig) -> None:
             raise ValueError(f"{field.name}: expected a positive integer, got {value}")
     if not config.num_targets:
         raise ValueError("num_targets: expected at least one, got none")
-    if not config.learning_rates:
-        raise ValueError("learning_rates: expected at least one, got none")
+    for name in ("learning_rates", "copy_learning_rates"):
+        if not getattr(config, name):
+            raise ValueError(f"{name}: expected at least one, got none")
     if not (config.lengths or any(getattr(config, name) for name in _ARMS)):
         raise ValueError("lengths: expected at least one curve to measure, got none")
-    if config.fixed_width_lengths and config.fixed_width < max(config.num_targets) + max(
+    if config.fixed_width_lengths and config.fixed_width < config.arm_targets + max(
         config.arm_heads, default=0
     ):
         raise ValueError(

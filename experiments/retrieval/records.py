@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from experiments.points import Record
 from experiments.retrieval.claims import claim_rows
 from experiments.retrieval.config import RetrievalConfig
 from experiments.retrieval.published import published
-from experiments.retrieval.units import NUM_TEST, RetrievalPoint, curves
+from experiments.retrieval.units import NUM_TEST, RetrievalPoint, curves, runs_of
 from theory.problems import seeded_rng
 from theory.retrieval import CHANCE_LEVEL
 
@@ -27,13 +27,7 @@ def summary(config: RetrievalConfig, ask: Ask, rows: Rows) -> Rows:
     table = []
     for curve, model in curves(config):
         try:
-            runs = ask(
-                [
-                    replace(model, learning_rate=rate, seed=seed)
-                    for seed in range(config.seeds)
-                    for rate in config.learning_rates
-                ]
-            )
+            runs = ask(runs_of(config, model))
         except Unfinished:
             continue
         table.append(_row(curve, model, runs))

@@ -89,7 +89,7 @@ def curves(config: RetrievalConfig) -> list[tuple[str, RetrievalPoint]]:
     A model may belong to several curves; it is trained once.
     """
     models: list[tuple[str, RetrievalPoint]] = []
-    most = max(config.num_targets)
+    most = config.arm_targets
     near = [most + shift for shift in config.arm_heads if most + shift >= 1]
 
     def add(curve: str, heads: Iterable[int], num_targets: int, length: int, **changes: Any) -> None:
@@ -151,14 +151,16 @@ def curves(config: RetrievalConfig) -> list[tuple[str, RetrievalPoint]]:
     return models
 
 
+def runs_of(config: RetrievalConfig, model: RetrievalPoint) -> list[RetrievalPoint]:
+    """The points of one model: every seed with every learning rate."""
+    rates = config.copy_learning_rates if model.task == "memorise" else config.learning_rates
+    return [replace(model, learning_rate=rate, seed=seed) for seed in range(config.seeds) for rate in rates]
+
+
 def grid(config: RetrievalConfig) -> list[RetrievalPoint]:
     """All points of a configuration, each once."""
-    return [
-        replace(model, learning_rate=rate, seed=seed)
-        for model in dict.fromkeys(model for _, model in curves(config))
-        for seed in range(config.seeds)
-        for rate in config.learning_rates
-    ]
+    models = dict.fromkeys(model for _, model in curves(config))
+    return [point for model in models for point in runs_of(config, model)]
 
 
 def compute(points: Sequence[RetrievalPoint]) -> list[Record]:

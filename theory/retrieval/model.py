@@ -135,6 +135,9 @@ def initial_params(
 ) -> dict[str, Any]:
     """Draw a model's parameters: normal with variance 1 / fan-in, biases zero; float32.
 
+    A single head on ``product`` features starts from values and an output that copy, as in
+    `theory.retrieval.constructions.memorising_head`: with uniform attention its read-out gets the input as it is.
+
     Args:
         model: the sizes that are used.
         rng: source of the draws.
@@ -176,6 +179,10 @@ def initial_params(
     def layer() -> dict[str, Any]:
         read, full = (heads[0], used, heads[1]), (inner[0], width, inner[1])
         parts = {name: {"kernel": normal(read, used, full)} for name in ("query", "key", "value")}
+        if model.encoder == "product" and model.num_heads == 1:  # values and output copy, see `memorising_head`
+            identity = np.eye(used, dtype=np.float32)[None]
+            parts["value"] = {"kernel": identity}
+            return parts | {"out": {"kernel": model.length * identity}, "log_sharpness": zeros(1)}
         written, full = (*heads, used), (*inner, width)
         out = {"kernel": normal(written, used, full)}
         return parts | {"out": out, "log_sharpness": zeros(inner[0])}
