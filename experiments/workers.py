@@ -32,6 +32,10 @@ ATTEMPTS = 3
 """How often a unit is begun, where workers die, before the run gives up."""
 
 
+MIN_DASK_BATCHES = 16
+"""Batches sent to a cluster at a time where nothing is said: its workers may still be joining."""
+
+
 class InProcess(Executor):
     """An executor that computes at once, in the caller's thread, one call at a time."""
 
@@ -73,14 +77,17 @@ class DaskExecutor(Executor):
 
     def __init__(self, address: str | None) -> None:
         if not address:
-            raise ValueError("scheduler: expected the address of a Dask scheduler, such as tcp://HOST:8786")
+            raise ValueError(
+                "scheduler: expected the address of a Dask scheduler, such as tcp://HOST:8786, or its scheduler file"
+            )
         try:
             from distributed import Client  # pyright: ignore[reportMissingImports]  # optional
         except ImportError as error:
             raise ValueError(
                 f"executor: expected dask.distributed to be installed, got {error}; pip install '.[cluster]'"
             ) from None
-        self._client = Client(address, timeout=10)
+        where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
+        self._client = Client(**where, timeout=10)
         self._executor = self._client.get_executor(pure=False, retries=0)
 
     @property
@@ -144,7 +151,7 @@ def make_executor(
         ), workers
     if name == "dask":
         executor = DaskExecutor(scheduler)
-        return executor, workers or max(1, executor.threads)
+        return executor, workers or max(MIN_DASK_BATCHES, executor.threads)
     raise ValueError(f"executor: expected one of {', '.join(EXECUTORS)}, got {name!r}")
 
 
