@@ -112,7 +112,9 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         help="processes; 0 computes in this one (default: one for each core); with dask: batches under way",
     )
-    run.add_argument("--scheduler", help="address of a Dask scheduler, such as tcp://HOST:8786, or its file (.json)")
+    run.add_argument(
+        "--scheduler", help="address of a Dask scheduler, such as tcp://HOST:8786, or its file (.json)"
+    )
     run.add_argument("--quiet", action="store_true", help="no progress display")
     run.add_argument("--fields", action="store_true", help="list the fields that can be overridden")
     verify.add_argument(

@@ -150,5 +150,5 @@ def _check(config: RetrievalConfig) -> None:
             f"fixed_width: expected at least one dimension for every head, got {config.fixed_width}"
         )
     for name in ("num_train", "copy_num_train"):
-        if getattr(config, name) % 250:
-            raise ValueError(f"{name}: expected a multiple of 250, got {getattr(config, name)}")
+        if getattr(config, name) % 100:
+            raise ValueError(f"{name}: expected a multiple of 100, got {getattr(config, name)}")

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
+from experiments.progress import show_lines
 from experiments.retrieval import figures, records, table, units
 from experiments.retrieval.config import PRESETS, RetrievalConfig, resolve
 from experiments.retrieval.units import RetrievalPoint
@@ -84,6 +85,7 @@ class Retrieval(Experiment[RetrievalConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
+        show_lines(console, ["", "Expected and found", *table.claim_lines(data)])
 
 
 EXPERIMENT = Retrieval()

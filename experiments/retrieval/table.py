@@ -20,6 +20,13 @@ _CURVES = {
     "general": "general task",
 }
 
+_COPYING = {
+    "heads": "D heads",
+    "heads-uniform": "D heads, kept uniform",
+    "wide": "wide head",
+    "copy": "wide head, kept uniform",
+}
+
 
 def scientific(value: float | None) -> str:
     """``2.3e-4``; a dash where there is no number."""
@@ -85,28 +92,23 @@ def jumps_cells(data: Mapping[str, Any]) -> Cells | None:
 
 
 def copy_cells(data: Mapping[str, Any]) -> Cells | None:
-    """One row for each length: three models with and without their attention. None where they were not run."""
+    """One row for each length and model, with and without its attention. None where they were not run."""
     rows = [row for row in records(data, "curves") if row["best_nmse"]]
     lines = []
     for length in sorted({row["length"] for row in rows if row["curve"] == "copy"}):
-        cells = []
-        for curve in ("heads", "wide", "copy"):
-            own = select(rows, curve=curve, length=length)
-            best = min(own, key=lambda row: row["best_nmse"], default=None)
-            if best is None:
-                cells += ["–"] * 3
-            else:
-                cells += [scientific(best["best_nmse"]), scientific(best["best_nmse_uniform"])]
-                cells += [f"{best['num_readout_parameters']:,}"]
-        lines.append((str(length), *cells))
+        for curve, name in _COPYING.items():
+            best = min(
+                select(rows, curve=curve, length=length), key=lambda row: row["best_nmse"], default=None
+            )
+            if best is not None:
+                numbers = [scientific(best[key]) for key in ("best_nmse", "median_nmse", "best_nmse_uniform")]
+                lines.append((str(length), name, *numbers, f"{best['num_readout_parameters']:,}"))
     if not lines:
         return None
-    columns = ("T",)
-    for name in ("D heads", "wide head", "copying head"):
-        columns += (f"{name}:\nNMSE", "uniform\nweights", "read-out\nparameters")
+    columns = ("T", "model", "NMSE", "median", "uniform\nweights", "read-out\nparameters")
     note = (
-        "The read-out that does best for each. Uniform weights: put in place of the trained ones, without training "
-        "again. The copying head is kept uniform in training too."
+        "The read-out that does best for each model. Uniform weights: put in place of the trained ones, without "
+        "training again."
     )
     return Cells("Copying", columns, tuple(lines), note)
 
@@ -121,13 +123,62 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     return Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note)
 
 
+def values(data: Mapping[str, Any]) -> dict[str, str]:
+    """Every number of a run that prose may name, without the name of the source.
+
+    ``main.d4.t128.h3``: least error of a curve's model (``-median``, ``-uniform``: with uniform weights put in,
+    ``-predicted``, ``-published``); in the comparison with copying, the read-out's hidden units follow, as in
+    ``copy.d4.t8.h1.n32``, and ``best.copy.t8`` is the least over read-outs. ``ratio.main.d4.t128``, ``median-ratio.``
+    and ``jump.``: where the error jumps; ``maps.lowest``: the worst head of all best runs with h = D;
+    ``claims.held``, ``claims.judged``; ``num-runs``.
+    """
+    rows = records(data, "curves")
+    out = {"num-runs": str(len(records(data, "points")))}
+    for row in rows:
+        name = f"{row['curve']}.d{row['num_targets']}.t{row['length']}.h{row['num_heads']}"
+        if row["curve"] in ("copy", "wide", "heads", "heads-uniform"):
+            name += f".n{row['readout_width']}"
+        out[name] = scientific(row["best_nmse"])
+        fields = ("median_nmse", "best_nmse_uniform", "predicted_nmse", "published_nmse")
+        for end, field in zip(("median", "uniform", "predicted", "published"), fields, strict=True):
+            out[f"{name}-{end}"] = scientific(row[field])
+    for curve in ("copy", "wide", "heads"):
+        for length in sorted({row["length"] for row in select(rows, curve=curve)}):
+            own = [row for row in select(rows, curve=curve, length=length) if row["best_nmse"]]
+            if own:
+                best = min(own, key=lambda row: row["best_nmse"])
+                out[f"best.{curve}.t{length}"] = scientific(best["best_nmse"])
+                out[f"best.{curve}.t{length}-uniform"] = scientific(best["best_nmse_uniform"])
+    for row in records(data, "jumps"):
+        place = f"{row['curve']}.d{row['num_targets']}.t{row['length']}"
+        out[f"jump.{place}"] = str(row["best_jump_at"])
+        for name, field in (("ratio", "best_ratio"), ("median-ratio", "median_ratio")):
+            out[f"{name}.{place}"] = "–" if row[field] is None else f"{row[field]:,.0f}"
+    matched = [r["matched"] for r in rows if r["num_heads"] == r["num_targets"] and r["curve"] == "main"]
+    if matched and None not in matched:
+        out["maps.lowest"] = f"{100 * min(matched):.1f}%"
+    judged = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
+    out["claims.judged"] = str(len(judged))
+    out["claims.held"] = str(sum(row["verdict"] == "held" for row in judged))
+    return out
+
+
 def rich_tables(data: Mapping[str, Any]) -> list[Table]:
     """All tables that the run has records for."""
     return [cells.rich() for cells in _all(data)]
 
 
+def claim_lines(data: Mapping[str, Any]) -> list[str]:
+    """`claims_cells` as lines, for the terminal."""
+    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
+    return [
+        f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
+        for row in rows
+    ]
+
+
 def _all(data: Mapping[str, Any]) -> list[Cells]:
-    made = (make(data) for make in (heads_cells, jumps_cells, copy_cells, claims_cells))
+    made = (make(data) for make in (heads_cells, jumps_cells, copy_cells))
     return [cells for cells in made if cells is not None]
 
 

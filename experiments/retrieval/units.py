@@ -22,7 +22,7 @@ from theory.retrieval import (
     unread_nmse,
 )
 
-BATCH_SIZE = 250
+BATCH_SIZE = 100
 NUM_TEST = 2000
 MLP_WIDTH = 32
 """Hidden units of an MLP encoder, and of the read-out where nothing else is said (the paper's "hidden dimension")."""
@@ -34,7 +34,6 @@ class RetrievalPoint:
 
     Attributes:
         task: ``max`` or ``general``; ``memorise`` is ``max`` read by one head of ``n = T d`` on features e_t (x) x.
-        directions: of ``max`` and ``memorise``, None elsewhere.
         num_targets: D.
         length: T.
         width: d.
@@ -48,10 +47,10 @@ class RetrievalPoint:
         num_train: training samples.
         learning_rate: of the optimiser.
         seed: of data and initial weights.
+        directions: of ``max`` and ``memorise``, None elsewhere.
     """
 
     task: Literal["max", "general", "memorise"]
-    directions: str | None
     num_targets: int
     length: int
     width: int
@@ -65,6 +64,7 @@ class RetrievalPoint:
     num_train: int
     learning_rate: float
     seed: int
+    directions: str | None = None
 
 
 KINDS = {

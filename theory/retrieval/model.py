@@ -179,7 +179,9 @@ def initial_params(
     def layer() -> dict[str, Any]:
         read, full = (heads[0], used, heads[1]), (inner[0], width, inner[1])
         parts = {name: {"kernel": normal(read, used, full)} for name in ("query", "key", "value")}
-        if model.encoder == "product" and model.num_heads == 1:  # values and output copy, see `memorising_head`
+        if (
+            model.encoder == "product" and model.num_heads == 1
+        ):  # values and output copy, see `memorising_head`
             identity = np.eye(used, dtype=np.float32)[None]
             parts["value"] = {"kernel": identity}
             return parts | {"out": {"kernel": model.length * identity}, "log_sharpness": zeros(1)}

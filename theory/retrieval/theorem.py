@@ -16,6 +16,8 @@ Under "ours": predictions without free parameters for the `max` task and a linea
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from jaxtyping import Float
 from scipy.integrate import quad
@@ -61,7 +63,11 @@ def max_variance(length: int) -> float:
     """
     if length < 1:
         raise ValueError(f"length: expected a positive integer, got {length}")
+    return _max_variance(length)
 
+
+@cache
+def _max_variance(length: int) -> float:
     def density(z: float) -> float:
         return float(length * norm.pdf(z) * np.exp((length - 1) * norm.logcdf(z)))
 
