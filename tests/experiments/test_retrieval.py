@@ -1,19 +1,20 @@
 """The retrieval experiment: presets, what is made of records, verdicts, figures, a run of seconds."""
 
+import io
 import json
 from dataclasses import asdict, replace
 
 import pytest
 from rich.console import Console
 
-from experiments import cli
+from experiments import cli, style
 from experiments.engine import Unfinished
 from experiments.points import from_unit, to_units
 from experiments.retrieval import PRESETS, table
 from experiments.retrieval.claims import CLAIMS
 from experiments.retrieval.config import RetrievalConfig, resolve
 from experiments.retrieval.experiment import EXPERIMENT
-from experiments.retrieval.figures import plot
+from experiments.retrieval.figures import heads, plot
 from experiments.retrieval.published import published
 from experiments.retrieval.records import summary
 from experiments.retrieval.units import (
@@ -38,6 +39,7 @@ def _error(point):
     if point.num_heads * point.num_layers >= point.num_targets:
         return 5e-4
     left = predicted_nmse(replace(point, encoder="linear", directions="orthonormal", num_layers=1))
+    assert left is not None
     return 0.9 * left * (0.1 if point.encoder == "mlp" or point.num_layers > 1 else 1)
 
 
@@ -49,7 +51,7 @@ def _record(point, error=None):
     return asdict(point) | {
         "status": "failed" if error is None else "ok",
         "reason": "diverged" if error is None else None,
-        "nmse": error and error * (1 + point.seed / 10 + point.learning_rate),
+        "nmse": error and error * (1 + point.seed / 50 + point.learning_rate),
         "nmse_uniform": error and (error if point.task == "memorise" else 7.0),
         "matched": shares if one_layer and error is not None else None,
         "predicted_nmse": predicted_nmse(point),
@@ -119,10 +121,10 @@ def test_least_median_and_ratio_are_over_runs_and_seeds(expected):
         if (r["curve"], r["num_targets"], r["length"], r["num_heads"]) == ("main", 4, 128, 3)
     ]
     base = 0.9 * 0.25
-    errors = sorted(base * (1 + seed / 10 + rate) for seed in range(3) for rate in (0.01, 0.03))
+    errors = sorted(base * (1 + seed / 50 + rate) for seed in range(3) for rate in (0.01, 0.03))
     assert row["best_nmse"] == pytest.approx(errors[0])
     assert row["median_nmse"] == pytest.approx((errors[2] + errors[3]) / 2)
-    assert row["seed_nmse"] == pytest.approx([base * (1.01 + seed / 10) for seed in range(3)])
+    assert row["seed_nmse"] == pytest.approx([base * (1.01 + seed / 50) for seed in range(3)])
     [jump] = [
         r
         for r in expected["records"]["jumps"]
@@ -131,7 +133,7 @@ def test_least_median_and_ratio_are_over_runs_and_seeds(expected):
     assert (jump["best_jump_at"], jump["median_jump_at"], jump["expected_heads"]) == (4, 4, 4)
     assert jump["best_ratio"] == pytest.approx(base / 5e-4)
     assert jump["ratio_low"] < base / 5e-4 < jump["ratio_high"]
-    assert jump["ratio_low"] > base / 5e-4 * 1.01 / 1.21 * 0.99
+    assert jump["ratio_low"] > base / 5e-4 * 1.01 / 1.05 * 0.99
     layers = {
         (r["num_targets"], r["expected_heads"]): r["best_jump_at"]
         for r in expected["records"]["jumps"]
@@ -149,7 +151,7 @@ def test_everything_as_expected_is_held(expected):
 @pytest.mark.parametrize(
     ("claim", "change"),
     [
-        ("jump", lambda p: 1e-6 if p.num_heads == 3 and p.num_targets == 2 else _error(p)),
+        ("jump", lambda p: 1e-7 if p.num_heads == 3 and p.num_targets == 2 else _error(p)),
         ("ratio", lambda p: 3e-3 if p.length == 128 and p.num_heads == 4 else _error(p)),
         ("below D", lambda p: 0.05 if (p.length, p.num_heads, p.num_targets) == (32, 2, 4) else _error(p)),
         ("above D", lambda p: 0.2 if p.num_heads == 6 else _error(p)),
@@ -161,7 +163,7 @@ def test_everything_as_expected_is_held(expected):
         ("MLP encoder", lambda p: 5e-6 if p.encoder == "mlp" and p.num_heads == 4 else _error(p)),
         ("layers", lambda p: 0.2 if p.num_layers == 2 and p.num_heads == 2 else _error(p)),
         ("general", lambda p: 0.2 if p.task == "general" else _error(p)),
-        ("work", lambda p: 0.1 if p.task == "memorise" else _error(p)),
+        ("work", lambda p: 1 / p.length if p.task == "memorise" else _error(p)),
     ],
 )
 def test_each_verdict_can_fail(claim, change):
@@ -213,9 +215,12 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     assert (tmp_path / "quick-captions.md").read_text().count(
         "## quick-"
     ) == 3  # no exponents, no such figure
-    again = plot(expected, tmp_path / "again", "quick")
-    assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in again]
-    console = Console(width=100, record=True, file=(tmp_path / "log").open("w"))
+    drawn = heads(expected)
+    assert drawn is not None
+    with style.context():
+        again = style.save(drawn[0], tmp_path / "again")
+    assert [path.read_bytes() for path in paths[:2]] == [path.read_bytes() for path in again]
+    console = Console(width=100, record=True, file=io.StringIO())
     EXPERIMENT.show(expected, console)
     shown = console.export_text()
     assert "Where the error jumps" in shown
