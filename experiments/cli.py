@@ -15,9 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import tyro
 from rich.console import Console
 
+from experiments import mesh
 from experiments.engine import (
     EXPERIMENTS,
     asker,
@@ -29,6 +31,7 @@ from experiments.engine import (
     units_of,
     work,
 )
+from experiments.environment import configure
 from experiments.files import (
     Run,
     finish,
@@ -115,6 +118,18 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--scheduler", help="address of a Dask scheduler, such as tcp://HOST:8786, or its file (.json)"
     )
+<<<<<<< HEAD
+=======
+    run.add_argument(
+        "--mesh", help="devices that compute each batch together, such as data=2,head=2 (also row)"
+    )
+    run.add_argument(
+        "--coordinator",
+        help="HOST:PORT of the first of several processes of a mesh, or auto where a cluster tells",
+    )
+    run.add_argument("--num-processes", type=int, help="how many processes the mesh has")
+    run.add_argument("--process-id", type=int, help="which of them this is; 0 is the run, the others help")
+>>>>>>> sweeps
     run.add_argument("--quiet", action="store_true", help="no progress display")
     run.add_argument("--fields", action="store_true", help="list the fields that can be overridden")
     verify.add_argument(
@@ -146,6 +161,18 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         re.sub("^--(no-)?", "", word.partition("=")[0]).replace("-", "_") for word in rest if word[:2] == "--"
     }
     config = experiment.resolve(config, given)
+    if known.coordinator and not known.mesh:
+        raise ValueError("mesh: expected the mesh that the processes of a coordinator make, got none")
+    if known.mesh and (known.executor == "dask" or known.workers or known.executor == "processes"):
+        raise ValueError("executor: expected none beside --mesh, which computes in this process")
+    if known.coordinator:
+        mesh.join(known.coordinator, known.num_processes, known.process_id)
+    if known.mesh:
+        configure()
+        mesh.start(known.mesh)
+        if jax.process_index() > 0:
+            mesh.follow()
+            return 0
     values = json_values(config)
     private = canonical(values) != canonical(json_values(preset)) or known.preset == "smoke"
     private = private or bool(experiment.left_out(config))
@@ -154,8 +181,11 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     header = {"experiment": experiment.name, "preset": known.preset, "config": values}
     if files := file_hashes(experiment, config):
         header["files"] = files
-    executor_name, workers = choose(known.executor, known.workers)
-    make = partial(make_executor, executor_name, workers, known.scheduler)
+    if known.mesh:
+        make = lambda: (mesh.MeshExecutor(), 1)  # noqa: E731
+    else:
+        executor_name, workers = choose(known.executor, known.workers)
+        make = partial(make_executor, executor_name, workers, known.scheduler)
     command = ["python", "-m", "experiments", "run", known.name, "--preset", known.preset, *rest]
     if known.out is not None:
         command += ["--out", str(known.out)]
@@ -186,6 +216,7 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     finally:
         if runner is not None:
             stop_executor(runner.executor)
+        mesh.stop()
     return 0
 
 

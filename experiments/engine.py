@@ -60,9 +60,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+import jax
 from rich.console import Console
 
 from experiments.environment import compile_clock, configure, environment, keep_programs
+from experiments.mesh import current_mesh, mesh_text
 from experiments.points import Kind, Point, Record, Unit, from_unit, to_units
 from experiments.store import Line, canonical, digest
 
@@ -223,7 +225,10 @@ def work(name: str, files: Mapping[str, str], unit: Unit) -> Answer:
     seconds = {"total": round(time.perf_counter() - started, 3), "compiling": round(clock.take(), 3)}
     if programs is not None:
         programs.publish()
-    return Answer(records, {"environment": environment(), "seconds": seconds, "at": round(time.time(), 3)})
+    made = environment()
+    if (mesh := current_mesh()) is not None:
+        made |= {"mesh": mesh_text(mesh), "processes": jax.process_count()}
+    return Answer(records, {"environment": made, "seconds": seconds, "at": round(time.time(), 3)})
 
 
 def file_hashes(experiment: Experiment[Any], config: Any) -> dict[str, str]:

@@ -7,6 +7,7 @@ with where they come from:
 - ``capacity-table``, ``-ceiling``, ``-real`` and values ``capacity.…``: figures/capacity/quick.json;
 - the same with ``capacity-paper`` in place of ``capacity``: figures/capacity/paper.json;
 - ``retrieval-heads``, ``-jumps``, ``-copy``, ``-claims`` and values ``retrieval.…``: figures/retrieval/quick.json;
+- values ``capacity-doubled-cap.…``: figures/capacity/doubled-cap.json;
 - ``bench``: figures/bench/bench.json.
 
 ``--list`` prints the values' names. Where a file does not exist, what it would fill stays as it is.
@@ -24,7 +25,17 @@ from typing import Any
 
 from experiments import style
 from experiments.capacity import table
-from experiments.capacity.figures_records import Record, case_of, records, select, sweep_cases
+from experiments.capacity.figures_records import (
+    PARAMETER_COUNT,
+    PARTITION,
+    Record,
+    case_of,
+    open_prediction,
+    records,
+    select,
+    sweep_cases,
+)
+from experiments.capacity.units import unpack_channel
 from experiments.retrieval import table as retrieval_table
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +43,7 @@ SOURCES = {
     "capacity": "figures/capacity/quick.json",
     "capacity-paper": "figures/capacity/paper.json",
     "retrieval": "figures/retrieval/quick.json",
+    "capacity-doubled-cap": "figures/capacity/doubled-cap.json",
     "bench": "figures/bench/bench.json",
 }
 
@@ -54,7 +66,12 @@ def bench_table(data: Mapping[str, Any]) -> str:
     Args:
         data: the benchmark's json, with lists of records under ``sections``.
     """
-    rows = [(section, row) for section, rows in data.get("sections", {}).items() for row in rows]
+    rows = [
+        (section, row)
+        for section, rows in data.get("sections", {}).items()
+        for row in rows
+        if any(key.startswith("speed_over_") for key in row)
+    ]
     speeds = list(dict.fromkeys(key for _, row in rows for key in row if key.startswith("speed_over_")))
     if not speeds:
         return "No records.\n"
@@ -104,7 +121,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
     ``best.h4``, ``joint.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``: budgets at four heads;
     ``best-ratio.h4`` (over the fixed partition), ``joint-ratio.h4`` (over the parameter count),
-    ``joint-over-best.h4``. With several sizes all of these follow the size, as in ``192x24.best.h4``.
+    ``joint-over-best.h4``; ``exact-heads.h4``: heads that the smallest exact channel uses.
+    With several sizes all of these follow the size, as in ``192x24.best.h4``.
     ``ceiling.d16``, ``ceiling-predicted.d16``, ``ceiling-ratio.d16``; ``real.words.minilm-pca.best`` (and
     ``best-ratio``, ``joint``, ...); ``sweep.24.greedy.fewest`` and ``most`` heads (after the size too);
     ``num-runs``.
@@ -117,6 +135,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         for heads in sorted({r["num_heads"] for r in select(transitions, case)}):
             for name, text in _budgets(select(transitions, case, num_heads=heads)).items():
                 out.setdefault(f"{size}{name}.h{heads}", text)
+        for channel in select(records(data, "channels"), case):
+            out.setdefault(f"{size}exact-heads.h{channel['num_heads']}", str(_heads_in_use(channel)))
         for record in select(records(data, "head_sweeps"), case):
             for name, key in (("fewest", "measured_min_heads"), ("most", "measured_max_heads")):
                 text = "none" if record[key] is None else str(record[key])
@@ -133,9 +153,15 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     return out
 
 
+def _heads_in_use(channel: Record) -> int:
+    """Heads that are not zero: the others score 0, below any threshold of an edge."""
+    query, key = unpack_channel(dict(channel))
+    return sum(bool(q.any() and k.any()) for q, k in zip(query, key, strict=True))
+
+
 def _budgets(here: list[Record]) -> dict[str, str]:
     best, joint = (table.only(select(here, trainer=name)) for name in ("best", "joint"))
-    partition, law = here[0].get("partition_total_key_dim"), here[0].get("parameter_count_total_key_dim")
+    partition, law = open_prediction(here[0], PARTITION), open_prediction(here[0], PARAMETER_COUNT)
     found = [record["measured_total_key_dim"] if record else None for record in (best, joint)]
     exact = [r["smallest_exact"] for r in here if r.get("smallest_exact") is not None]
     words = [
@@ -146,15 +172,16 @@ def _budgets(here: list[Record]) -> dict[str, str]:
         "best": words[0],
         "joint": words[1],
         "exact": table.number(min(exact) if exact else None, "none", 0),
-        "partition": table.number(partition, "∞"),
-        "parameter-count": table.number(law, "∞"),
+        "partition": table.predicted(here[0], PARTITION),
+        "parameter-count": table.predicted(here[0], PARAMETER_COUNT),
         "best-ratio": table.ratio(found[0], partition),
         "joint-ratio": table.ratio(found[1], law),
         "joint-over-best": table.ratio(found[1], found[0]),
     }
 
 
-_VALUES = {"capacity": values, "capacity-paper": values, "retrieval": retrieval_table.values}
+_VALUES = dict.fromkeys(("capacity", "capacity-paper", "capacity-doubled-cap"), values)
+_VALUES["retrieval"] = retrieval_table.values
 
 
 def load(root: Path = ROOT) -> dict[str, Any]:

@@ -40,6 +40,8 @@ GREY = "#767676"
 
 SHARE_LIMITS = (-0.05, 1.05)
 """Limits of an axis for shares and scores: markers at 0 and 1 are whole."""
+SUFFIXES = ("svg", "png")
+"""Formats in which every figure is written."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 """For series without a role of their own, such as sizes."""
 
@@ -231,9 +233,9 @@ def save(figure: Figure, stem: Path) -> list[Path]:
             "svg": {"Date": None, "Creator": None},
             "png": {"Software": None},
         }
-        for suffix, entries in metadata.items():
+        for suffix in SUFFIXES:
             buffer = io.BytesIO()
-            figure.savefig(buffer, format=suffix, dpi=200, metadata=entries)
+            figure.savefig(buffer, format=suffix, dpi=200, metadata=metadata[suffix])
             path = stem.with_name(f"{stem.name}.{suffix}")
             write(path, buffer.getvalue())
             paths.append(path)

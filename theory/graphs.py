@@ -5,6 +5,7 @@ graph is a pattern on all ``num_items**2`` pairs. Everything here is ours unless
 """
 
 import csv
+import io
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -188,21 +189,30 @@ def read_edges(path: str | os.PathLike[str], num_items: int | None = None) -> Re
     if not file.is_file():
         raise FileNotFoundError(f"path: expected a CSV file of edges, got {str(path)!r}, which is no file")
     edges: list[tuple[int, int]] = []
-    with file.open(newline="", encoding="utf-8-sig") as lines:
-        reader = csv.reader(lines)
-        for row in reader:
-            if not row:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"path: expected UTF-8 text in {str(path)!r}, got: {error}") from None
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise ValueError(
+            f"path: expected comma-separated values in line {reader.line_num} of {str(path)!r}, got: {error}"
+        ) from None
+    for line, row in rows:
+        if not row:
+            continue
+        try:
+            source, target = (int(cell) for cell in row)
+        except ValueError:
+            if line == 1 and len(row) == 2 and not any(map(_is_number, row)):
                 continue
-            try:
-                source, target = (int(cell) for cell in row)
-            except ValueError:
-                if reader.line_num == 1 and len(row) == 2 and not any(map(_is_number, row)):
-                    continue
-                raise ValueError(
-                    f"path: expected two integers, source and target, in line {reader.line_num} "
-                    f"of {str(path)!r}, got {','.join(row)!r}"
-                ) from None
-            edges.append((source, target))
+            raise ValueError(
+                f"path: expected two integers, source and target, in line {line} "
+                f"of {str(path)!r}, got {','.join(row)!r}"
+            ) from None
+        edges.append((source, target))
     if not edges:
         raise ValueError(f"path: expected at least one edge in {str(path)!r}, got none")
     if num_items is None:
@@ -250,16 +260,6 @@ def log2_num_random_graphs(num_items: int, num_edges: int) -> float:
     """
     _check_num_edges(num_items, num_edges)
     return _log2_binomial(num_items * (num_items - 1), num_edges)
-
-
-def log2_num_out_regular_graphs(num_items: int, degree: int) -> float:
-    """Return ``num_items * log2 C(num_items - 1, degree)``: ``degree`` edges out of every item (exact).
-
-    Raises:
-        ValueError: unless ``1 <= degree <= num_items - 1``.
-    """
-    _check_degree(num_items, degree)
-    return num_items * _log2_binomial(num_items - 1, degree)
 
 
 def log2_num_regular_graphs(num_items: int, degree: int) -> float:

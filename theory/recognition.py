@@ -150,6 +150,9 @@ def evaluate(
 def sample_context(num_items: int, size: int, rng: np.random.Generator) -> Int[np.ndarray, " c"]:
     """Distinct items in random order, uniform over all ordered choices.
 
+    For tasks that show a model one context at a time, such as a softmax channel trained end to end. The capacity
+    experiment does not draw contexts: it takes all pairs at once, which is the same (see the module).
+
     Raises:
         ValueError: a size below 1 or above `num_items`.
     """

@@ -24,6 +24,8 @@ _FIGURES: dict[str, tuple[str, Callable[[Mapping[str, Any]], tuple[Figure, str] 
 def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
     """Draw every figure that the run has records for, and write down what each one shows.
 
+    Figures of the same ``stem`` in ``out_dir`` that the run has no records for are removed.
+
     Args:
         data: contents of a run's json file.
         out_dir: folder to write to; made where it is missing.
@@ -41,10 +43,12 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
     with style.context():
         for name, (letter, draw) in _FIGURES.items():
             drawn = draw(data)
-            if drawn is None:
+            file = f"{stem}-{name}"
+            if drawn is None:  # what an earlier run drew has no caption any more
+                for suffix in style.SUFFIXES:
+                    (out_dir / f"{file}.{suffix}").unlink(missing_ok=True)
                 continue
             figure, caption = drawn
-            file = f"{stem}-{name}"
             paths += style.save(figure, out_dir / file)
             captions.append(f"## ({letter}) {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
     command = (
@@ -58,6 +62,10 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
     ]
     if left_out:
         captions.append("## Left out\n\n" + "\n".join(left_out) + "\n")
+    if data.get("unfinished"):
+        captions.append(
+            f"## Unfinished\n\n{len(data['unfinished'])} parts of the run are in no figure yet.\n"
+        )
     path = out_dir / f"{stem}-captions.md"
     style.write(path, "\n".join([head, *captions]).encode())
     return [*paths, path]

@@ -7,15 +7,22 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator
 
 from experiments import style
 from experiments.capacity.figures_records import (
+    PARAMETER_COUNT,
+    PARTITION,
     SUCCESS_F1,
+    TRAINER_WORDS,
     Record,
     best_of,
     case_of,
     check_predictions,
+    ends_of_lines,
+    listed,
+    open_prediction,
     records,
     seed_range,
     select,
@@ -147,8 +154,8 @@ _GRAPHS = {"permutation": "random", "words": "word\nrelations", "words-shuffled"
 def real_arms(data: Mapping[str, Any]) -> list[list[Record]]:
     """Transitions of each arm, at one number of heads: the tasks that are not swept, after those that are.
 
-    The number of heads is the one at which most of them were measured. A swept task is an arm where its size
-    is that of another arm. Empty where only one embedding and graph was run.
+    In the order of d. The number of heads is the one at which most of them were measured. A swept task is an
+    arm where its size is that of another arm. Empty where only one embedding and graph was run.
     """
     transitions = [r for r in records(data, "transitions") if r["status"] != "not_run"]
     if len({(r["embedding"], r["graph"]) for r in transitions}) < 2:
@@ -163,7 +170,7 @@ def real_arms(data: Mapping[str, Any]) -> list[list[Record]]:
     else:
         heads = max(r["num_heads"] for r in transitions)
     rows = [select(transitions, case, num_heads=heads) for case in [*swept, *others]]
-    return [row for row in rows if row]
+    return sorted((row for row in rows if row), key=lambda row: row[0]["d_model"])
 
 
 def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
@@ -177,14 +184,19 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     axes = grid[0, 0]
     highest = 1.0
     drawn: list[str] = []
-    missed = False
+    missed, missing, lines, labels = False, False, set(), []
     for x, arm in enumerate(arms):
-        partition = arm[0].get("partition_total_key_dim")
-        law = arm[0].get("parameter_count_total_key_dim")
-        for value, line in ((partition, style.PARTITION), (law, style.PARAMETER_COUNT)):
+        partition, law = open_prediction(arm[0], PARTITION), open_prediction(arm[0], PARAMETER_COUNT)
+        here = [value for value in (partition, law) if value is not None]
+        highest = max(highest, *here, 1.0)
+        missing |= len(here) < 2
+        for name, value, line in (
+            (PARTITION, partition, style.PARTITION),
+            (PARAMETER_COUNT, law, style.PARAMETER_COUNT),
+        ):
             if value is not None:
                 axes.plot([x - 0.4, x + 0.4], [value, value], zorder=2, **line)
-                highest = max(highest, value)
+                lines.add(name)
         series = [
             ("best", best_of(arm), partition, -0.16),
             ("joint", select(arm, trainer="joint"), law, 0.16),
@@ -193,35 +205,82 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             for record in rows:
                 drawn += [name] if name not in drawn else []
                 missed |= record["status"] == "not_reached"
-                highest = max(highest, _arm_mark(axes, x + shift, record, name, prediction))
+                top, label = _arm_mark(axes, x + shift, record, name, prediction)
+                highest = max(highest, top)
+                labels += [(label, here)] if label is not None else []
     axes.set_xlim(-0.55, len(arms) - 0.45)
     axes.set_ylim(0, 1.12 * highest)
-    axes.set_xticks(range(len(arms)), [_arm_label(arm[0]) for arm in arms])
+    several = len({arm[0]["d_model"] for arm in arms}) > 1
+    sizes = [f"\n$d$ = {arm[0]['d_model']}" if several else "" for arm in arms]
+    axes.set_xticks(
+        range(len(arms)), [_arm_label(arm[0]) + size for arm, size in zip(arms, sizes, strict=True)]
+    )
     axes.tick_params(axis="x", length=0, labelsize=6.5 if len(arms) >= 5 else 7)
     heads = arms[0][0]["num_heads"]
     axes.set_ylabel(f"$D_K$ needed by {heads} heads")
     handles = [style.handle(style.TRAINERS[name], linestyle="none") for name in drawn]
-    handles.append(style.line_handle("prediction, random graph", style.PARTITION))
-    handles.append(style.line_handle("law, random graph", style.PARAMETER_COUNT))
+    if PARTITION in lines:
+        handles.append(style.line_handle("prediction, random graph", style.PARTITION))
+    if PARAMETER_COUNT in lines:
+        handles.append(style.line_handle("law, random graph", style.PARAMETER_COUNT))
     if missed:
         arrow = style.Look("not reached up to $d_k = d$", style.GREY, r"$\uparrow$")
         handles.append(style.handle(arrow, linestyle="none", markersize=7))
     style.legend_below(figure, handles, 2)
+    _lift_off_lines(figure, axes, labels)
     names = "; ".join(case_of(arm[0]).description for arm in arms)
     seeds = seed_range(r["num_seeds"] for arm in arms for r in arm if r.get("num_seeds"))
     caption = (
         f"Real embeddings and relations beside random ones, {heads} heads: {names}. *Measured*: the $D_K$ "
         f"at which half of the seeds reach a best-threshold F1 of {SUCCESS_F1:g}, with 95% intervals "
-        f"({seeds}), for the best trainer and for joint gradient descent. *Prediction* (dashed, fixed "
-        "partition) and *empirical law* (dotted, parameter count) are those of a random graph of the same "
-        "size on random embeddings; the numbers are measured over predicted. A word graph joins words by "
-        "real relations; shuffled, the same words are joined at random."
+        f"({seeds})" + (f", for {listed(TRAINER_WORDS[name] for name in drawn)}" if drawn else "")
     )
+    if missed:
+        caption += "; arrows where half is not reached up to $d_k = d$"
+    caption += "."
+    words = [
+        text
+        for name, text in (
+            (PARTITION, "*Prediction* (dashed, fixed partition)"),
+            (PARAMETER_COUNT, "*empirical law* (dotted, parameter count)"),
+        )
+        if name in lines
+    ]
+    if words:
+        caption += (
+            f" {listed(words)} {'are those' if len(words) > 1 else 'is that'} of a random graph of the same "
+            "size on random embeddings."
+        )
+        caption += ends_of_lines(lines) if missing else ""
+    if labels:
+        caption += " Numbers are measured over predicted, or over the law."
+    graphs = {arm[0]["graph"] for arm in arms}
+    if "words" in graphs:
+        caption += " A word graph joins words by real relations."
+    if "words-shuffled" in graphs:
+        caption += " A shuffled one joins the same words at random."
     return figure, caption
 
 
-def _arm_mark(axes: Axes, x: float, record: Record, name: str, prediction: float | None) -> float:
-    """Draw one measurement with its ratio; returns how high it reaches."""
+def _lift_off_lines(
+    figure: Figure, axes: Axes, labels: list[tuple[Annotation, list[float]]], gap: float = 1.5
+) -> None:
+    """Move each label up, in points, until it is off the horizontal lines of its arm."""
+    figure.draw_without_rendering()
+    for label, values in labels:
+        for value in sorted(values):
+            line = axes.transData.transform((0, value))[1]
+            box = label.get_window_extent()
+            pixels = figure.dpi / 72
+            if box.y0 - gap * pixels < line < box.y1 + gap * pixels:
+                x, y = label.xyann
+                label.xyann = (x, y + (line - box.y0) / pixels + gap)
+
+
+def _arm_mark(
+    axes: Axes, x: float, record: Record, name: str, prediction: float | None
+) -> tuple[float, Annotation | None]:
+    """Draw one measurement with its ratio; returns how high it reaches, and the ratio's label."""
     look = style.TRAINERS[name]
     value = record["measured_total_key_dim"]
     if record["status"] == "not_reached" or value is None:
@@ -229,14 +288,14 @@ def _arm_mark(axes: Axes, x: float, record: Record, name: str, prediction: float
         axes.plot(x, top, look.marker, color=look.color, markerfacecolor="white", zorder=3)
         arrow = {"arrowstyle": "->", "color": look.color, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
         axes.annotate("", xy=(x, 1.15 * top), xytext=(x, top), arrowprops=arrow)
-        return 1.15 * top
+        return 1.15 * top, None
     style.interval_bars(axes, [x], [value], [record["ci_low"]], [record["ci_high"]], look)
     top = max(value, record["ci_high"] or value)
     if prediction:
         text = f"{value / prediction:.2f}"
         place = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
-        axes.annotate(text, xy=(x, top), fontsize=6.5, color=look.color, zorder=5, **place)
-    return top
+        return top, axes.annotate(text, xy=(x, top), fontsize=6.5, color=look.color, zorder=5, **place)
+    return top, None
 
 
 def _arm_label(record: Record) -> str:

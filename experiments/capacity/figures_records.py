@@ -1,7 +1,7 @@
 """What the figures and tables of `capacity` read out of a run's records."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,14 @@ MATCHINGS = ("permutation", "words", "words-shuffled")
 """Graphs with at most one edge out of and into an item: the cap on one-dimensional heads holds."""
 TRAINERS = ("greedy", "polish", "convex", "joint")
 """In the order in which they are drawn."""
+TRAINER_WORDS = {
+    "best": "the best trainer",
+    "greedy": "training head by head (each head chooses its edges)",
+    "polish": "joint descent from what training head by head found",
+    "convex": "exact convex solves",
+    "joint": "joint gradient descent",
+}
+"""For captions."""
 
 
 @dataclass(frozen=True, order=True)
@@ -131,6 +139,21 @@ def rates(points: Iterable[Record], key: str) -> dict[int, Rate]:
     return out
 
 
+def listed(words: Iterable[str]) -> str:
+    """``a, b and c``."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def ends_of_lines(drawn: Collection[str]) -> str:
+    """A caption's sentence on where the predictions and laws that are drawn have no line, with a space before."""
+    which = {0: "", 1: " It is", 2: " Neither is"}[len(drawn)]
+    return (
+        which
+        and f"{which}{' not' if len(drawn) == 1 else ''} drawn where it is infinite or the theorems exclude it."
+    )
+
+
 def seed_range(counts: Iterable[int]) -> str:
     """``8 seeds`` or ``4 to 16 seeds`` for a caption."""
     values = sorted(set(counts))
@@ -155,19 +178,29 @@ def budget_floor(case: Case, num_heads: int, counting: float | None) -> float:
     return floor
 
 
-def partition_line(case: Case, heads: np.ndarray) -> np.ndarray:
-    """`bounds.partition_total_key_dim` at these head counts, NaN where infinite."""
-    return _finite(bounds.partition_total_key_dim(case.num_items, case.num_edges, case.d_model, heads))
+PARTITION, PARAMETER_COUNT = "partition_total_key_dim", "parameter_count_total_key_dim"
+"""What a budget is held against: fields of a transition, named as the functions of `theory.bounds`."""
 
 
-def parameter_count_line(case: Case, heads: np.ndarray) -> np.ndarray:
-    """`bounds.parameter_count_total_key_dim` at these head counts, NaN where infinite."""
-    return _finite(bounds.parameter_count_total_key_dim(case.num_items, case.num_edges, case.d_model, heads))
-
-
-def _finite(values: Any) -> np.ndarray:
-    values = np.asarray(values, dtype=np.float64)
+def prediction_line(name: str, case: Case, heads: np.ndarray) -> np.ndarray:
+    """The function of `theory.bounds` with that name at these head counts, NaN where infinite."""
+    bound = {
+        PARTITION: bounds.partition_total_key_dim,
+        PARAMETER_COUNT: bounds.parameter_count_total_key_dim,
+    }[name]
+    values = np.asarray(bound(case.num_items, case.num_edges, case.d_model, heads), dtype=np.float64)
     return np.where(np.isfinite(values), values, np.nan)
+
+
+def is_excluded(record: Record, name: str) -> bool:
+    """Whether a recorded prediction or law is a budget that the theorems exclude: it does not know them."""
+    floor = budget_floor(case_of(record), record["num_heads"], record.get("counting_bound"))
+    return record.get(name) is not None and record[name] < floor
+
+
+def open_prediction(record: Record, name: str) -> float | None:
+    """A recorded prediction or law; None where it is infinite or the theorems exclude it."""
+    return None if is_excluded(record, name) else record.get(name)
 
 
 def check_predictions(transitions: Iterable[Record]) -> None:
@@ -178,13 +211,10 @@ def check_predictions(transitions: Iterable[Record]) -> None:
     """
     for record in transitions:
         case, heads = case_of(record), np.array([record["num_heads"]])
-        for name, line in (
-            ("partition_total_key_dim", partition_line),
-            ("parameter_count_total_key_dim", parameter_count_line),
-        ):
+        for name in (PARTITION, PARAMETER_COUNT):
             if name not in record:
                 continue
-            now = float(line(case, heads)[0])
+            now = float(prediction_line(name, case, heads)[0])
             then = math.nan if record[name] is None else float(record[name])
             if not np.isclose(now, then, rtol=1e-6, atol=0, equal_nan=True):
                 raise ValueError(

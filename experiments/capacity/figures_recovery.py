@@ -13,13 +13,19 @@ from matplotlib.figure import Figure
 from experiments import style
 from experiments.capacity.figures_records import (
     MATCHINGS,
+    PARAMETER_COUNT,
+    PARTITION,
     SUCCESS_F1,
+    TRAINER_WORDS,
     Case,
     Rate,
     Record,
     budget_floor,
     case_of,
     check_predictions,
+    ends_of_lines,
+    listed,
+    open_prediction,
     rates,
     records,
     seed_range,
@@ -73,20 +79,21 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     num_ticks = 6 if width / num_columns > 1.5 else 3
     figure, axes = style.grid(len(rows), num_columns, width, 0.75 + 1.25 * len(rows), sharey=True)
     drawn: list[Mapping[int, Rate]] = []
+    lines: set[str] = set()  # what some panel shows
     trainers: list[str] = []
     for index, (row, row_axes) in enumerate(zip(rows, axes, strict=True)):
         case = row[0][0]
         swept = {h for panel in panels for owner, h in panel if owner == case}
         budgets = [p["total_key_dim"] for p in select(points, case) if p["num_heads"] in swept]
-        limits = min(budgets) / 1.2, max(budgets) * 1.2
+        span = max(budgets) / min(budgets) * 1.2**2
         for panel in row_axes[len(row) :]:
             panel.set_axis_off()
         for column, ((_, heads), panel) in enumerate(zip(row, row_axes, strict=False)):
             here = select(transitions, case, num_heads=heads)
-            _limits_and_lines(panel, case, here, limits, num_ticks)
+            lines |= _limits_and_lines(panel, case, here, budgets, num_ticks)
             here_trainers = trainers_of(here)
             for position, trainer in enumerate(here_trainers):
-                shift = (limits[1] / limits[0]) ** (0.012 * (position - (len(here_trainers) - 1) / 2))
+                shift = span ** (0.012 * (position - (len(here_trainers) - 1) / 2))
                 values = rates(select(points, case, num_heads=heads, trainer=trainer), "total_key_dim")
                 if values:
                     _draw_rates(panel, values, style.TRAINERS[trainer], shift)
@@ -97,46 +104,62 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
                 panel.set_xlabel("total key dimension $D_K$" if num_columns <= 4 else "$D_K$")
         row_axes[0].set_ylabel("graphs recovered" if alone else f"{case.title}\ngraphs recovered")
     handles: list[Artist] = [style.handle(style.TRAINERS[name]) for name in trainers]
-    shown = [r for row in panels for case, h in row for r in select(transitions, case, num_heads=h)]
-    if any(r.get("partition_total_key_dim") is not None for r in shown):
+    if PARTITION in lines:
         handles.append(style.line_handle("prediction: fixed partition", style.PARTITION))
-    if any(r.get("parameter_count_total_key_dim") is not None for r in shown):
+    if PARAMETER_COUNT in lines:
         handles.append(style.line_handle("law: parameter count", style.PARAMETER_COUNT))
-    handles.append(style.area_handle("impossible (theorems)", style.IMPOSSIBLE))
+    if "theorems" in lines:
+        handles.append(style.area_handle("impossible (theorems)", style.IMPOSSIBLE))
     style.legend_below(figure, handles, 3 if width == style.DOUBLE_WIDTH else 2)
     names = "; ".join(row[0][0].description for row in panels)
     caption = (
         f"Recovery against the budget, one panel for each number of heads: {names}. *Measured*: share of "
         f"seeds whose channel reaches a best-threshold F1 of {SUCCESS_F1:g}, with Wilson's 95% intervals, "
-        f"{_seeds(drawn)} a point; filled markers are the trainer that lets heads choose their edges, open "
-        "ones joint gradient descent. *Prediction* (dashed): the budget a fixed even partition of the edges "
-        "needs, by width, an upper estimate for heads that choose. *Empirical law* (dotted): joint "
-        "training's parameter count. Either is missing where it is infinite. *Theorems* (hatched): budgets "
-        "too small for some graph of the family (counting, Warren), or, at one dimension a head, for "
-        f"any.{_failures(drawn)}"
+        f"{_seeds(drawn)} a point"
     )
-    return figure, caption
+    caption += f", for {listed(TRAINER_WORDS.get(name, name) for name in trainers)}." if trainers else "."
+    if PARTITION in lines:
+        caption += (
+            " *Prediction* (dashed): the budget a fixed even partition of the edges needs, by width, an upper "
+            "estimate for heads that choose."
+        )
+    if PARAMETER_COUNT in lines:
+        caption += " *Empirical law* (dotted): joint training's parameter count."
+    caption += ends_of_lines({PARTITION, PARAMETER_COUNT} & lines)
+    if "theorems" in lines:
+        caption += (
+            " *Theorems* (hatched): budgets too small for some graph of the family (counting, Warren), or, at "
+            "one dimension a head, for any."
+        )
+    return figure, caption + _failures(drawn)
 
 
 def _limits_and_lines(
-    axes: Axes, case: Case, here: list[Record], limits: tuple[float, float], num_ticks: int
-) -> None:
+    axes: Axes, case: Case, here: list[Record], budgets: list[int], num_ticks: int
+) -> set[str]:
+    """Axes, predictions and the theorems' area; says which of them can be seen."""
+    limits = min(budgets) / 1.2, max(budgets) * 1.2
     axes.set_xscale("log", base=2)
     axes.set_xlim(*limits)
     axes.set_ylim(*style.SHARE_LIMITS)
     ticks = style.powers_of_two(*limits)
+    if len(ticks) < 2:
+        ticks = sorted(set(budgets))
     style.plain_log_ticks(axes.xaxis, ticks[:: max(1, math.ceil(len(ticks) / num_ticks))])
     axes.set_yticks([0, 0.5, 1], ["0", "½", "1"])
     axes.axhline(0.5, **style.REFERENCE)
     record = here[0]
     floor = budget_floor(case, record["num_heads"], record.get("counting_bound"))
-    axes.axvspan(limits[0] / 2, min(floor, limits[1] * 2), **style.IMPOSSIBLE)
-    for name, line in (
-        ("partition_total_key_dim", style.PARTITION),
-        ("parameter_count_total_key_dim", style.PARAMETER_COUNT),
-    ):
-        if record.get(name) is not None:
-            axes.axvline(record[name], zorder=2, **line)
+    drawn = set()
+    if floor > limits[0]:
+        axes.axvspan(limits[0] / 2, min(floor, limits[1] * 2), **style.IMPOSSIBLE)
+        drawn.add("theorems")
+    for name, line in ((PARTITION, style.PARTITION), (PARAMETER_COUNT, style.PARAMETER_COUNT)):
+        value = open_prediction(record, name)
+        if value is not None and limits[0] < value < limits[1]:
+            axes.axvline(value, zorder=2, **line)
+            drawn.add(name)
+    return drawn
 
 
 def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
@@ -156,6 +179,8 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     figure, axes = style.grid(2 * bands, num_columns, width, 0.8 + (2.9 if bands == 1 else 3.0) * bands)
     panel_width = width / num_columns - 0.5
     drawn: list[Mapping[int, Rate]] = []
+    areas: set[str] = set()  # what some panel shows
+    not_run = False  # some way to split a budget
     trainers: list[str] = []
     for index in range(num_columns * bands):
         band, column = divmod(index, num_columns)
@@ -169,7 +194,8 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         groups = {name: rates(select(here, trainer=name), "num_heads") for name in trainers_of(here)}
         groups = {name: values for name, values in groups.items() if values}
         divisors = [h for h in range(1, budget + 1) if budget % h == 0]
-        _window_and_cap(top, bottom, case, divisors, sweeps[case, budget])
+        not_run |= not set(divisors) <= {p["num_heads"] for p in here}
+        areas |= _window_and_cap(top, bottom, case, divisors, sweeps[case, budget])
         for position, (name, values) in enumerate(groups.items()):
             shift = (1.8 * budget) ** (0.012 * (position - (len(groups) - 1) / 2))
             _draw_rates(top, values, style.TRAINERS[name], shift)
@@ -187,23 +213,32 @@ def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             top.tick_params(labelleft=False)
             bottom.tick_params(labelleft=False)
     handles: list[Artist] = [style.handle(style.TRAINERS[name]) for name in trainers]
-    if any(rows[0].get("predicted_min_heads") is not None for rows in sweeps.values()):
+    if "window" in areas:
         handles.append(style.area_handle("predicted window (fixed partition)", style.WINDOW))
-    if any(case.graph in MATCHINGS for case, _ in keys):
+    if "theorem" in areas:
         handles.append(style.area_handle("impossible: $d_k$ = 1 holds 2 edges a head", style.IMPOSSIBLE))
     style.legend_below(figure, handles, 1 if len(keys) == 1 else 2)
     names = "; ".join(dict.fromkeys(case.description for case, _ in keys))
+    splits = "Every way to split $D_K$ evenly" + (
+        ", of which those without a mark were not run" if not_run else ""
+    )
     caption = (
-        f"How many heads at a fixed budget: {names}. Every way to split $D_K$ evenly. *Measured*: above, "
+        f"How many heads at a fixed budget: {names}. {splits}. *Measured*: above, "
         f"the share of seeds whose channel reaches a best-threshold F1 of {SUCCESS_F1:g}, with Wilson's 95% "
         "intervals; below, the mean of that F1 with the range from the worst to the best seed; "
-        f"{_seeds(drawn)} a point. *Prediction* (blue): the divisors between the smallest and the largest "
-        "at which heads with edges dealt out beforehand recover the graph; heads that choose their edges "
-        "can do better. *Theorem* (hatched): a head with $d_k = 1$ holds at most two edges of a permutation "
-        "without a false one, so that F1 above the hatched area's lower edge is impossible "
-        f"there.{_failures(drawn)}"
+        f"{_seeds(drawn)} a point."
     )
-    return figure, caption
+    if "window" in areas:
+        caption += (
+            " *Prediction* (blue): the divisors between the smallest and the largest at which heads with edges "
+            "dealt out beforehand recover the graph; heads that choose their edges can do better."
+        )
+    if "theorem" in areas:
+        caption += (
+            " *Theorem* (hatched): a head with $d_k = 1$ holds at most two edges of a permutation without a "
+            "false one, so that F1 above the hatched area's lower edge is impossible there."
+        )
+    return figure, caption + _failures(drawn)
 
 
 def _draw_scores(axes: Axes, values: Mapping[int, Rate], look: style.Look, shift: float) -> None:
@@ -214,7 +249,11 @@ def _draw_scores(axes: Axes, values: Mapping[int, Rate], look: style.Look, shift
     style.interval_bars(axes, x, means, low, high, look, linestyle="-")
 
 
-def _window_and_cap(top: Axes, bottom: Axes, case: Case, divisors: list[int], sweep: list[Record]) -> None:
+def _window_and_cap(
+    top: Axes, bottom: Axes, case: Case, divisors: list[int], sweep: list[Record]
+) -> set[str]:
+    """Axes, the predicted window and the cap at one dimension a head; says which of the two can be seen."""
+    drawn = set()
     budget = divisors[-1]
     edges = [math.sqrt(a * b) for a, b in itertools.pairwise(divisors)]
     edges = [divisors[0] / 1.35, *edges, divisors[-1] * 1.35]
@@ -227,6 +266,7 @@ def _window_and_cap(top: Axes, bottom: Axes, case: Case, divisors: list[int], sw
         if fewest is not None and most is not None:
             window = edges[divisors.index(fewest)], edges[divisors.index(most) + 1]
             axes.axvspan(*window, **style.WINDOW)
+            drawn.add("window")
             if axes is top:
                 _band_label(axes, window, "predicted\nwindow")
     top.set_yticks([0, 0.5, 1], ["0", "½", "1"])
@@ -239,12 +279,14 @@ def _window_and_cap(top: Axes, bottom: Axes, case: Case, divisors: list[int], sw
         top.axvspan(*edges[-2:], **style.IMPOSSIBLE)
         _band_label(top, edges[-2:], "$d_k$ = 1:\nimpossible")
     if cap < 1:
+        drawn.add("theorem")
         bottom.fill_between(edges[-2:], cap, 2, **style.IMPOSSIBLE)
         middle = math.sqrt(edges[-2] * edges[-1])
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
         bottom.text(
             middle, (1.05 + cap) / 2, f"F1 ≤ {cap:.2f}", fontsize=6.5, ha="center", va="center", bbox=box
         )
+    return drawn
 
 
 def _head_ticks(axes: Axes, divisors: list[int], width: float) -> None:

@@ -13,14 +13,19 @@ from matplotlib.figure import Figure
 
 from experiments import style
 from experiments.capacity.figures_records import (
+    PARAMETER_COUNT,
+    PARTITION,
     SUCCESS_F1,
+    TRAINER_WORDS,
     Case,
     Record,
     best_of,
     budget_floor,
     check_predictions,
-    parameter_count_line,
-    partition_line,
+    ends_of_lines,
+    listed,
+    open_prediction,
+    prediction_line,
     records,
     seed_range,
     select,
@@ -42,114 +47,124 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     num_rows = math.ceil(len(cases) / num_columns)
     width = style.COLUMN_WIDTH if alone else style.DOUBLE_WIDTH
     figure, axes = style.grid(num_rows, num_columns, width, (1.45 if alone else 1.1) + 2.2 * num_rows)
-    missed = {False: False, True: False}  # by trainer: a threshold that was not reached
+    drawn: set[str] = set()  # what some panel shows
     for index, panel in enumerate(axes.flat):
         if index >= len(cases):
             panel.set_axis_off()
             continue
         here = select(transitions, cases[index])
-        heads, limits = _limits(here)
-        _lines(panel, cases[index], here, heads, limits)
+        drawn |= _lines(panel, cases[index], here)
         best, joint = best_of(here), select(here, trainer="joint")
-        shift = (1.4 * heads[-1]) ** 0.016 if best and joint else 1.0
-        missed[True] |= _measured(panel, best, style.TRAINERS["best"], 1 / shift)
-        missed[False] |= _measured(panel, joint, style.TRAINERS["joint"], shift)
+        most = max(r["num_heads"] for r in here)
+        shift = (1.4 * max(most, 2)) ** 0.016 if best and joint else 1.0
+        for name, rows, by in (("best", best, 1 / shift), ("joint", joint, shift)):
+            drawn |= {name} if rows else set()
+            drawn |= {"missed"} if _measured(panel, rows, style.TRAINERS[name], by) else set()
         exact = {r["num_heads"]: r["smallest_exact"] for r in here if r.get("smallest_exact") is not None}
         for record in here:  # over trainers
             if record.get("smallest_exact") is not None:
                 h = record["num_heads"]
                 exact[h] = min(exact[h], record["smallest_exact"])
-        panel.plot(
-            list(exact), list(exact.values()), _EXACT.marker, color=_EXACT.color, markersize=6.5, zorder=4
-        )
+        if exact:
+            drawn.add("exact")
+            star = {"color": _EXACT.color, "markersize": 6.5, "zorder": 4}
+            panel.plot(list(exact), list(exact.values()), _EXACT.marker, **star)
         if not alone:
             panel.set_title(cases[index].title)
         if index % num_columns == 0:
             panel.set_ylabel("total key dimension $D_K = h\\,d_k$")
         if index + num_columns >= len(cases):
             panel.set_xlabel("number of heads $h$")
-    handles = [style.handle(style.TRAINERS[name]) for name in ("best", "joint")]
-    handles = [
-        *(
-            h
-            for h, name in zip(handles, ("best", "joint"), strict=True)
-            if _present(transitions, cases, name)
-        ),
-        style.handle(_EXACT, linestyle="none", markersize=6.5),
-        *_prediction_handles(cases, transitions),
-        style.area_handle("impossible (theorems)", style.IMPOSSIBLE),
-    ]
-    if any(missed.values()):
+    handles: list[Artist] = [style.handle(style.TRAINERS[n]) for n in ("best", "joint") if n in drawn]
+    if "exact" in drawn:
+        handles.append(style.handle(_EXACT, linestyle="none", markersize=6.5))
+    handles += [style.line_handle(label, look) for name, label, look in _PREDICTIONS if name in drawn]
+    if "theorems" in drawn:
+        handles.append(style.area_handle("impossible (theorems)", style.IMPOSSIBLE))
+    if "missed" in drawn:
         arrow = style.Look("not reached up to $d_k = d$", style.GREY, r"$\uparrow$")
         handles.append(style.handle(arrow, linestyle="none", markersize=7))
     style.legend_below(figure, handles, 2 if alone else 3)
     seeds = seed_range(
         r["num_seeds"] for case in cases for r in select(transitions, case) if r.get("num_seeds")
     )
-    caption = (
+    return figure, _caption(cases, drawn, seeds)
+
+
+def _caption(cases: list[Case], drawn: set[str], seeds: str) -> str:
+    """What a reader sees, and no more."""
+    trainers = listed(TRAINER_WORDS[name] for name in ("best", "joint") if name in drawn)
+    text = (
         f"The budget a graph needs against the number of heads: {'; '.join(c.description for c in cases)}. "
         f"*Measured*: the $D_K$ at which half of the seeds reach a best-threshold F1 of {SUCCESS_F1:g}, "
-        f"with 95% intervals ({seeds}), for the best trainer and for joint gradient descent alone; arrows "
-        "where half is not reached up to $d_k = d$, beyond which a wider head is no stronger; stars: the "
-        "smallest $D_K$ at which some seed's channel recovered every pair, checked in float64. *Prediction* "
-        "(dashed): a fixed even partition of the edges, by width, an upper estimate for heads that choose "
-        "their edges. *Empirical law* (dotted): joint training's parameter count. Neither is drawn where it "
-        "is infinite. *Theorems* (hatched): no channel recovers every graph of the family there (counting, "
-        "Warren) or, at $d_k = 1$, any (two edges a head)."
+        f"with 95% intervals ({seeds}), for {trainers}"
     )
-    return figure, caption
+    if "missed" in drawn:
+        text += "; arrows where half is not reached up to $d_k = d$, beyond which a wider head is no stronger"
+    if "exact" in drawn:
+        text += "; stars: the smallest $D_K$ at which some seed's channel recovered every pair, checked in float64"
+    text += "."
+    if PARTITION in drawn:
+        text += (
+            " *Prediction* (dashed): a fixed even partition of the edges, by width, an upper estimate for "
+            "heads that choose their edges."
+        )
+    if PARAMETER_COUNT in drawn:
+        text += " *Empirical law* (dotted): joint training's parameter count."
+    text += ends_of_lines({PARTITION, PARAMETER_COUNT} & drawn)
+    if "theorems" in drawn:
+        text += (
+            " *Theorems* (hatched): no channel recovers every graph of the family there (counting, Warren) "
+            "or, at $d_k = 1$, any (two edges a head)."
+        )
+    return text
 
 
-def _prediction_handles(cases: list[Case], transitions: list[Record]) -> list[Artist]:
-    """Legend entries of the lines that are finite somewhere."""
-    lines = (
-        ("prediction: fixed partition", partition_line, style.PARTITION),
-        ("law: parameter count", parameter_count_line, style.PARAMETER_COUNT),
-    )
-    ranges = [(case, _limits(select(transitions, case))[0]) for case in cases]
-    return [
-        style.line_handle(label, look)
-        for label, line, look in lines
-        if any(np.isfinite(line(case, heads)).sum() > 1 for case, heads in ranges)
-    ]
-
-
-def _present(transitions: list[Record], cases: list[Case], name: str) -> bool:
-    here = [select(transitions, case) for case in cases]
-    return any(best_of(rows) if name == "best" else select(rows, trainer=name) for rows in here)
-
-
-def _limits(here: list[Record]) -> tuple[np.ndarray, tuple[float, float]]:
-    """Integer head counts to draw lines at, and limits of the budget axis that hold every mark."""
-    most = max(r["num_heads"] for r in here)
-    heads = np.arange(1, max(most, 2) + 1)
+def _limits(here: list[Record]) -> tuple[float, float]:
+    """Limits of the budget axis that hold every mark."""
     marks = [r["num_heads"] * r["d_model"] for r in here if r["status"] == "not_reached"]
-    for name in ("measured_total_key_dim", "ci_low", "ci_high", "smallest_exact", "partition_total_key_dim"):
-        marks += [r[name] for r in here if r.get(name) is not None]
-    marks += [r["parameter_count_total_key_dim"] for r in here if r.get("parameter_count_total_key_dim")]
-    marks = marks or [float(most)]
-    return heads, (min(marks) / 2, max(marks) * 1.45)
+    for name in ("measured_total_key_dim", "ci_low", "ci_high", "smallest_exact"):
+        marks += [r[name] for r in here if r.get(name)]  # without 0, which a logarithmic axis has not
+    predictions = [open_prediction(r, name) for r in here for name in (PARTITION, PARAMETER_COUNT)]
+    marks += [value for value in predictions if value is not None]
+    marks = marks or [float(max(r["num_heads"] for r in here))]
+    return min(marks) / 2, max(marks) * 1.45
 
 
-def _lines(
-    axes: Axes, case: Case, here: list[Record], heads: np.ndarray, limits: tuple[float, float]
-) -> None:
+_PREDICTIONS = (
+    (PARTITION, "prediction: fixed partition", style.PARTITION),
+    (PARAMETER_COUNT, "law: parameter count", style.PARAMETER_COUNT),
+)
+
+
+def _lines(axes: Axes, case: Case, here: list[Record]) -> set[str]:
+    """Axes, predictions and the theorems' area; says which of them can be seen."""
+    limits = _limits(here)
+    measured = sorted({r["num_heads"] for r in here})
+    first, last = measured[0], measured[-1]
+    if first == last:
+        first, last = 1, max(last, 2)
+    heads = np.arange(first, last + 1)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.set_xlim(2**-0.25, heads[-1] * 2**0.25)
+    axes.set_xlim(first * 2**-0.25, last * 2**0.25)
     axes.set_ylim(*limits)
-    measured = sorted({r["num_heads"] for r in here})
     style.plain_log_ticks(axes.xaxis, measured)
     style.plain_log_ticks(axes.yaxis, style.powers_of_two(*limits))
     counting = max((r["counting_bound"] for r in here if r.get("counting_bound") is not None), default=None)
     floor = np.array([budget_floor(case, int(h), counting) for h in heads])
-    floor = np.minimum(floor, 4 * limits[1])  # no budget at all: hatched to the top
-    ends = np.concatenate([[0.5], heads, [2.0 * heads[-1]]])
-    axes.fill_between(
-        ends, limits[0] / 4, np.concatenate([floor[:1], floor, floor[-1:] * 2]), **style.IMPOSSIBLE
-    )
-    axes.plot(heads, partition_line(case, heads), zorder=2, **style.PARTITION)
-    axes.plot(heads, parameter_count_line(case, heads), zorder=2, **style.PARAMETER_COUNT)
+    top = np.minimum(floor, 4 * limits[1])  # no budget at all: hatched to the top
+    ends = np.concatenate([[0.5 * first], heads, [2.0 * last]])
+    top = np.concatenate([top[:1] / 2, top, top[-1:] * 2])
+    axes.fill_between(ends, limits[0] / 4, top, **style.IMPOSSIBLE)
+    drawn = {"theorems"} if floor.max() > limits[0] else set()
+    for name, _, look in _PREDICTIONS:
+        values = prediction_line(name, case, heads)
+        values = np.where(values >= floor, values, np.nan)  # it does not know the theorems
+        if np.isfinite(values).sum() > 1:
+            axes.plot(heads, values, zorder=2, **look)
+            drawn.add(name)
+    return drawn
 
 
 def _measured(axes: Axes, rows: list[Record], look: style.Look, shift: float) -> bool:
@@ -192,8 +207,8 @@ _CRITERIA = (
     ("F1 ≥ 0.99 (trained threshold)", "trained_total_key_dim", "trained_ci_low", "trained_ci_high"),
 )
 _COMPARED = (
-    ("best", "partition_total_key_dim", "best trainer /\nfixed partition"),
-    ("joint", "parameter_count_total_key_dim", "joint training /\nparameter count"),
+    ("best", PARTITION, "best trainer /\nfixed partition"),
+    ("joint", PARAMETER_COUNT, "joint training /\nparameter count"),
 )
 
 
@@ -208,9 +223,9 @@ def scaling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
                 here = select(transitions, case)
                 rows = best_of(here) if trainer == "best" else select(here, trainer=trainer)
                 ratios = [
-                    (r["num_heads"], r[value] / r[prediction], *_ratios(r, low, high, r[prediction]))
+                    (r["num_heads"], r[value] / by, *_ratios(r, low, high, by))
                     for r in sorted(rows, key=lambda r: r["num_heads"])
-                    if r.get(value) is not None and r.get(prediction) is not None
+                    if r.get(value) is not None and (by := open_prediction(r, prediction)) is not None
                 ]
                 if ratios:
                     series[row, column, case] = ratios
@@ -255,20 +270,28 @@ def scaling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         )
         axes[position, 0].set_ylim(0, max(1.25, 1.08 * top))
     handles = [style.handle(look, linewidth=0.8) for look in looks.values()]
-    handles.append(style.line_handle("measured = prediction", style.PARTITION))
-    handles.append(style.line_handle("measured = empirical law", style.PARAMETER_COUNT))
+    equal = (("measured = prediction", style.PARTITION), ("measured = empirical law", style.PARAMETER_COUNT))
+    handles += [style.line_handle(*equal[row]) for row in used_rows]
     style.legend_below(figure, handles, min(len(handles), 4))
     seeds = seed_range(
         r["num_seeds"] for case in shown for r in select(transitions, case) if r.get("num_seeds")
     )
+    compared = (
+        "the best trainer over the fixed-partition *prediction* (an upper estimate, so that below 1 is "
+        "possible)",
+        "joint gradient descent over the *empirical law* of the parameter count",
+    )
+    places = ("Above, ", "below, ") if len(used_rows) > 1 else ("Shown is ",)
+    parts = "; ".join(place + compared[row] for place, row in zip(places, used_rows, strict=True))
+    divided = " or ".join(("prediction", "law")[row] for row in used_rows)
     caption = (
-        f"Measured over predicted budget at every size: {'; '.join(c.description for c in shown)}; {seeds}. "
+        f"Measured over predicted budget: {'; '.join(c.description for c in shown)}; {seeds}. "
         f"Columns are three criteria for a success: F1 of {SUCCESS_F1:g} at the best threshold (the one "
         f"used elsewhere), every pair right, F1 of {SUCCESS_F1:g} at the threshold that was trained. "
-        "*Measured*: 50% points with 95% intervals. Above, the best trainer over the fixed-partition "
-        "*prediction* (an upper estimate, so that below 1 is possible); below, joint gradient descent over "
-        "the *empirical law* of the parameter count. Head counts at which a prediction is infinite or "
-        "nothing was reached are missing."
+        f"*Measured*: 50% points with 95% intervals. {parts}. Missing are head counts at which the {divided} "
+        "is infinite or excluded by the theorems, and criteria that half of the seeds met at no budget that was "
+        "run: budgets were searched for the first criterion alone, so that the other two may be met above "
+        "them."
     )
     return figure, caption
 

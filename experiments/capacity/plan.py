@@ -170,7 +170,7 @@ def parts(config: CapacityConfig, ask: Ask) -> list[Part]:
     Cheap parts come first, ``greedy`` thresholds before the others, then arms, head sweeps and ``polish``, so that a
     run which is stopped has finished as much as possible of what the figures need most.
     """
-    found: list[Part] = []
+    found: list[tuple[float, Part]] = []
     arms = [curve for curve in curves(config) if (curve.num_items, curve.d_model) not in config.sizes()]
     for curve in curves(config):
         for trainer in config.trainers:
@@ -179,17 +179,20 @@ def parts(config: CapacityConfig, ask: Ask) -> list[Part]:
             def locate(curve: Curve = curve, trainer: Trainer = trainer) -> list[Record]:
                 return search(config, curve, trainer, ask)
 
-            weight = (9 if curve in arms else 1) * {"greedy": 3, "joint": 30, "polish": 50}[trainer]
-            found.append(Part(name, locate, SEARCH_BATCHES * config.seeds, weight * _work(curve)))
+            place_in_line = (9 if curve in arms else 1) * {"greedy": 3, "joint": 30, "polish": 50}[trainer]
+            part = Part(name, locate, SEARCH_BATCHES * config.seeds, SEARCH_BATCHES * _work(curve))
+            found.append((place_in_line * _work(curve), part))
     for total, curve in sweeps(config):
         for trainer in sweep_trainers(config):
             name = f"{trainer}: {curve.num_heads} heads at D_K = {total}, {place(curve)}"
             points = curve.points(config, trainer, total // curve.num_heads)
-            found.append(Part(name, lambda points=points: ask(points), len(points), 40 * _work(curve)))
+            part = Part(name, lambda points=points: ask(points), len(points), _work(curve))
+            found.append((40 * _work(curve), part))
     for batch in ceiling_batches(config):
         name = f"one head, exactly: {batch[0].num_items} items, d = {batch[0].d_model}"
-        found.append(Part(name, lambda batch=batch: ask(batch), len(batch), float(batch[0].num_items ** 2)))
-    return sorted(found, key=lambda part: part.weight)
+        squared = float(batch[0].num_items ** 2)
+        found.append((squared, Part(name, lambda batch=batch: ask(batch), len(batch), 0.3 * squared)))
+    return [part for _, part in sorted(found, key=lambda part: part[0])]
 
 
 def sweep_trainers(config: CapacityConfig) -> list[Trainer]:

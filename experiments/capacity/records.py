@@ -142,6 +142,12 @@ def _finite(value: float) -> float | None:
 def _transitions(
     config: CapacityConfig, curve: Curve, points: list[Record], located: list[str]
 ) -> list[Record]:
+    """A head count's thresholds: each trainer's and the best one's, by every criterion.
+
+    Budgets are searched for the first criterion, F1 at the best threshold. The others are read off the same runs: where
+    ``status`` is "reached", an ``exact_status`` or ``trained_status`` of "not_reached" speaks of the budgets that were
+    run, not of all.
+    """
     size = (curve.num_items, curve.num_edges, curve.d_model, curve.num_heads)
     family = log2_family_size(curve.graph, curve.num_items, curve.num_edges)
     shared = {

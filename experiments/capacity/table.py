@@ -11,9 +11,13 @@ from rich.table import Table
 from experiments.capacity.figures_ceiling import real_arms
 from experiments.capacity.figures_records import (
     MATCHINGS,
+    PARAMETER_COUNT,
+    PARTITION,
     Case,
     Record,
     case_of,
+    is_excluded,
+    open_prediction,
     records,
     select,
     sweep_cases,
@@ -70,24 +74,14 @@ def number(value: float | None, missing: str = "–", decimals: int = 1) -> str:
     return missing if value is None else f"{value:.{decimals}f}"
 
 
-def measured(record: Record | None, prefix: str = "") -> str:
-    """``16.3 [15.1–17.0]``, or in words why there is no number.
-
-    Args:
-        record: a transition, None where there is none.
-        prefix: empty for the criterion used everywhere, ``exact`` or ``trained`` for the others.
-    """
-    if record is None:
+def measured(record: Record | None) -> str:
+    """``16.3 [15.1–17.0]``, or in words why a transition has no number; None where there is no transition."""
+    if record is None or record["status"] == "not_run":
         return "not run"
-    names = ("measured_total_key_dim", "ci_low", "ci_high", "status")
-    if prefix:
-        names = tuple(f"{prefix}_{name.removeprefix('measured_')}" for name in names)
-    value, low, high, status = (record.get(name) for name in names)
-    if status == "not_run":
-        return "not run"
-    if status == "not_reached" or value is None:
+    value = record["measured_total_key_dim"]
+    if record["status"] == "not_reached" or value is None:
         return "not reached"
-    return _with_interval(value, low, high)
+    return _with_interval(value, record["ci_low"], record["ci_high"])
 
 
 def _with_interval(value: float, low: float | None, high: float | None) -> str:
@@ -98,6 +92,12 @@ def _with_interval(value: float, low: float | None, high: float | None) -> str:
 def only(rows: list[Record]) -> Record | None:
     """The first record, if any."""
     return rows[0] if rows else None
+
+
+def predicted(record: Record, name: str) -> str:
+    """A prediction or law of a transition: in brackets where the theorems exclude it, ``∞`` where it is infinite."""
+    text = number(record.get(name), "∞")
+    return f"({text})" if is_excluded(record, name) else text
 
 
 def ratio(value: float | None, prediction: float | None) -> str:
@@ -135,8 +135,9 @@ def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
         "Theorems (lower bounds): counting/Warren/d_k = 1. Fixed partition: prediction. Best trainer, joint "
         "training: measured, half of the seeds recovered (best-threshold F1 ≥ 0.99), with 95% interval. "
         "Smallest exact: a channel found that has every pair right. Parameter count: empirical law of joint "
-        "training. ∞: this prediction or law fails at every budget, which is no theorem. Not reached: at no "
-        "budget up to d_k = d, within the trainers' caps on steps."
+        "training. ∞: this prediction or law fails at every budget, which is no theorem; in brackets: the "
+        "theorems, which it does not know, exclude it. Not reached: at no budget up to d_k = d, within the "
+        "trainers' caps on steps."
     )
     return Cells(title, columns, tuple(rows), note)
 
@@ -149,10 +150,10 @@ def _threshold_row(case: Case, heads: int, here: list[Record]) -> tuple[str, ...
     return (
         str(heads),
         "/".join((number(counting), number(warren, "–" if counting is None else "∞", 0), cap)),
-        number(first.get("partition_total_key_dim"), "∞"),
+        predicted(first, PARTITION),
         measured(only(select(here, trainer="best"))),
         number(min(exact) if exact else None, "none", 0),
-        number(first.get("parameter_count_total_key_dim"), "∞"),
+        predicted(first, PARAMETER_COUNT),
         measured(only(select(here, trainer="joint"))),
     )
 
@@ -182,7 +183,7 @@ def real_cells(data: Mapping[str, Any]) -> Cells | None:
     for arm in arms:
         case = case_of(arm[0])
         best, joint = only(select(arm, trainer="best")), only(select(arm, trainer="joint"))
-        partition, law = arm[0].get("partition_total_key_dim"), arm[0].get("parameter_count_total_key_dim")
+        partition, law = open_prediction(arm[0], PARTITION), open_prediction(arm[0], PARAMETER_COUNT)
         row = [f"{case.graph} on\n{case.embedding}", str(case.num_items)]
         for record, prediction in ((best, partition), (joint, law)):
             value = record["measured_total_key_dim"] if record else None
@@ -205,29 +206,7 @@ def real_cells(data: Mapping[str, Any]) -> Cells | None:
     return Cells(title, columns, tuple(rows), note)
 
 
-def rich_table(data: Mapping[str, Any]) -> Table:
-    """Theorems, predictions and measured thresholds for each number of heads; empty where there are none."""
-    cells = threshold_cells(data) or Cells("No thresholds were measured", (), ())
-    return cells.rich()
-
-
 def rich_tables(data: Mapping[str, Any]) -> list[Table]:
     """All tables that the run has records for: thresholds, the single head's ceiling, real embeddings."""
-    return [cells.rich() for cells in _all(data)]
-
-
-def markdown_table(data: Mapping[str, Any]) -> str:
-    """`rich_table` in Markdown."""
-    cells = threshold_cells(data)
-    return cells.markdown() if cells else "No thresholds were measured.\n"
-
-
-def markdown_tables(data: Mapping[str, Any]) -> str:
-    """`rich_tables` in Markdown."""
-    return "\n".join(cells.markdown() for cells in _all(data))
-
-
-def _all(data: Mapping[str, Any]) -> list[Cells]:
-    return [
-        cells for make in (threshold_cells, ceiling_cells, real_cells) if (cells := make(data)) is not None
-    ]
+    made = [make(data) for make in (threshold_cells, ceiling_cells, real_cells)]
+    return [cells.rich() for cells in made if cells is not None]

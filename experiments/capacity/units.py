@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.mesh import current_mesh
 from experiments.points import Kind, Record
 from theory.certificates import certify_head
 from theory.problems import Problem, make_problem, short_name
 from theory.recognition import Recovery, channel_scores, evaluate
 from theory.training import Channel, GreedyOptions, JointOptions, Trainer, train
+from theory.training.sharded import train_joint_on_mesh
 
 RECOVERED_F1 = 0.99
 """A run is a success when some threshold gives its scores at least this micro-F1."""
@@ -129,17 +131,19 @@ def _trained(first: TrainedPoint, seeds: Sequence[int], problems: Sequence[Probl
         joint = JointOptions(learning_rate=first.learning_rate, max_steps=first.max_steps)
     if first.restarts is not None:
         greedy = GreedyOptions(restarts=first.restarts)
-    channels = train(
-        first.trainer,
-        embeddings,
-        adjacency,
-        num_heads=first.num_heads,
-        head_dim=first.head_dim,
-        seeds=seeds,
-        max_head_dim=compiled_width(first.head_dim),
-        joint_options=joint,
-        greedy_options=greedy,
-    )
+    sizes = {
+        "num_heads": first.num_heads,
+        "head_dim": first.head_dim,
+        "seeds": seeds,
+        "max_head_dim": compiled_width(first.head_dim),
+    }
+    mesh = current_mesh()
+    if mesh is not None and first.trainer == "joint":  # the others go head by head, on one device
+        channels = train_joint_on_mesh(embeddings, adjacency, mesh=mesh, **sizes, options=joint)
+    else:
+        channels = train(
+            first.trainer, embeddings, adjacency, **sizes, joint_options=joint, greedy_options=greedy
+        )
     recoveries = [
         _judge(problem.embeddings, edges, channel)
         for problem, edges, channel in zip(problems, adjacency, channels, strict=True)

@@ -1,5 +1,6 @@
 """Made-up records in the shape of a `capacity` run's: smooth laws and noise, never results."""
 
+import base64
 import math
 from functools import lru_cache
 from typing import Any
@@ -114,6 +115,21 @@ def _transition(m, edges, d, heads, trainer, embedding, graph, seeds, ease=1.0) 
     }
 
 
+def _channel(transition: dict[str, Any]) -> dict[str, Any]:
+    """As `units._packed` writes it: every second head is idle."""
+    heads, d = transition["num_heads"], transition["d_model"]
+    weights = np.ones((heads, d, transition["smallest_exact"] // heads), "<f4")
+    weights[1::2] = 0
+    packed = base64.b64encode(weights.tobytes()).decode()
+    names = ("num_items", "num_edges", "d_model", "num_heads", "embedding", "graph")
+    return {name: transition[name] for name in names} | {
+        "total_key_dim": transition["smallest_exact"],
+        "shape": list(weights.shape),
+        "query_weights": packed,
+        "key_weights": packed,
+    }
+
+
 def make_data(
     sizes=((96, 16),),
     heads=SWEPT,
@@ -218,5 +234,6 @@ def make_data(
             "ceilings": ceiling_rows,
             "ceiling_points": ceiling_points,
             "head_sweeps": sweeps,
+            "channels": [_channel(r) for r in transitions if r["trainer"] == "best" and r["smallest_exact"]],
         },
     }

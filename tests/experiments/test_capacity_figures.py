@@ -60,8 +60,7 @@ def test_every_figure_is_drawn_twice_the_same(tmp_path):
         assert f"quick-{name}.svg" in captions
 
 
-def test_captions_say_what_kind_of_statement_each_mark_is():
-    data = small()
+def test_captions_say_what_kind_of_statement_each_mark_is(data):
     for make in (recovery, threshold, head_sweep, ceiling, scaling, real):
         _, caption = drawn(make, data)
         assert "*Measured*" in caption
@@ -116,6 +115,51 @@ def test_no_theorem_floor_is_above_an_exact_channel_or_below_the_head_count(data
     assert budget_floor(Case(5000, 5000, 16, "gaussian", "permutation"), 1, None) == math.inf
 
 
+def test_nothing_predicted_is_drawn_where_the_theorems_exclude_it(data):
+    case = Case(96, 96, 16, "gaussian", "permutation")
+    rows = {
+        r["num_heads"]: r
+        for r in data["records"]["transitions"]
+        if r["embedding"] == "gaussian" and r["trainer"] == "best"
+    }
+    names = ("partition_total_key_dim", "parameter_count_total_key_dim")
+    floors = {h: budget_floor(case, h, rows[h]["counting_bound"]) for h in rows}
+    assert all(rows[16][name] < floors[16] for name in names)
+    assert all(rows[6][name] > floors[6] for name in names)
+
+    figure, caption = drawn(threshold, data)
+    (axes,) = (axes for axes in figure.axes if axes.get_xlabel())
+    lines = [np.asarray(line.get_xydata()) for line in axes.lines if line.get_marker() == "None"]
+    assert len(lines) == 2
+    for heads, budgets in (line[np.isfinite(line[:, 1])].T for line in lines):
+        assert {3, 4, 6} <= set(heads)
+        assert all(y >= budget_floor(case, int(h), None) for h, y in zip(heads, budgets, strict=True))
+    assert "or the theorems exclude it" in caption
+
+    figure, caption = drawn(recovery, data)
+    panels = {axes.get_title(): axes for axes in figure.axes if axes.get_title()}
+    for name in names:
+        assert lines_at(panels["6 heads"], rows[6][name])
+        assert not lines_at(panels["16 heads"], rows[16][name])
+    assert "or the theorems exclude it" in caption
+
+    figure, caption = drawn(scaling, data)
+    heads = {
+        round(float(x)) for axes in figure.axes for line in axes.lines[1:] for x in np.ravel(line.get_xdata())
+    }
+    assert 6 in heads
+    assert 16 not in heads
+    assert "excluded by the theorems" in caption
+    assert "budgets were searched for the first criterion alone" in caption  # exact_status says no more
+
+    cells = table.threshold_cells(data)
+    assert cells is not None
+    by_heads = {row[0]: row for row in cells.rows}
+    assert [by_heads["16"][i] for i in (2, 5)] == [f"({rows[16][name]:.1f})" for name in names]
+    assert [by_heads["6"][i] for i in (2, 5)] == [f"{rows[6][name]:.1f}" for name in names]
+    assert "in brackets" in cells.note
+
+
 def test_changed_predictions_are_refused(data):
     other = copy.deepcopy(data)
     record = next(r for r in other["records"]["transitions"] if r["num_heads"] == 3)
@@ -142,6 +186,13 @@ def test_head_sweep_shades_the_window_and_the_cap(data):
     enough = make_data(budgets=(96,), real=False, ceilings=(), heads=(4,))
     figure, _ = drawn(head_sweep, enough)
     assert not any("impossible" in text.get_text() for axes in figure.axes for text in axes.texts)
+
+
+def test_head_sweep_says_which_splits_were_not_run(data):
+    assert "without a mark" not in drawn(head_sweep, data)[1]
+    part = copy.deepcopy(data)
+    part["records"]["points"] = [p for p in part["records"]["points"] if p["num_heads"] != 12]
+    assert "those without a mark were not run" in drawn(head_sweep, part)[1]
 
 
 def test_ceiling_counts_undecided_solves_apart():
@@ -172,6 +223,129 @@ def test_ratios_are_annotated_in_the_real_figure(data):
     for record in data["records"]["transitions"]:
         if record["graph"] == "words" and record["trainer"] == "best":
             assert f"{record['measured_total_key_dim'] / record['partition_total_key_dim']:.2f}" in texts
+
+
+def test_ratios_are_off_the_lines_they_are_ratios_to():
+    data = make_data(heads=(4,), budgets=(), ceilings=(), seeds=2)
+    arms = [r for r in data["records"]["transitions"] if r["trainer"] == "best"]
+    assert len(arms) == 5
+    for share, record in zip((0.7, 0.8, 0.86, 0.9, 1.0), arms, strict=True):
+        for name in ("measured_total_key_dim", "ci_low", "ci_high"):
+            record[name] = share * record["partition_total_key_dim"]
+    figure, _ = drawn(real, data)
+    with style.context():
+        figure.draw_without_rendering()
+    (axes,) = figure.axes
+    labels = [text for text in axes.texts if text.get_text()]
+    assert len(labels) == 10
+    lines = [line for line in axes.lines if line.get_marker() == "None" and np.size(line.get_xdata()) == 2]
+    assert len(lines) == 10
+    for label in labels:
+        box = label.get_window_extent()
+        for line in lines:
+            (x0, y), (x1, _) = axes.transData.transform(line.get_xydata())
+            assert box.x1 < x0 or box.x0 > x1 or not box.y0 < y < box.y1, label.get_text()
+
+
+def legend_of(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_captions_and_legends_claim_nothing_that_is_not_drawn():
+    """As in a preset of joint training alone, at head counts that it always holds."""
+    data = make_data(heads=(3, 4), trainers=("joint",), budgets=(96,), ceilings=(), seeds=2, real=False)
+    for record in data["records"]["transitions"]:
+        record["smallest_exact"] = None
+    figure, caption = drawn(recovery, data)
+    assert "joint gradient descent." in caption
+    assert "head by head" not in caption
+    figure, caption = drawn(threshold, data)
+    for absent in ("best trainer", "arrow", "stars"):
+        assert absent not in caption
+    assert not {"best trainer", "smallest exact channel"} & set(legend_of(figure))
+    figure, caption = drawn(scaling, data)
+    assert legend_of(figure)[1:] == ["measured = empirical law"]
+    for absent in ("best trainer", "prediction", "Above", "below,"):
+        assert absent not in caption
+    figure, caption = drawn(head_sweep, data)  # 96 heads of one dimension hold 96 edges
+    assert legend_of(figure) == ["joint gradient descent", "predicted window (fixed partition)"]
+    assert "heorem" not in caption
+    for record in data["records"]["head_sweeps"]:
+        record["predicted_min_heads"] = record["predicted_max_heads"] = None
+    figure, caption = drawn(head_sweep, data)
+    assert legend_of(figure) == ["joint gradient descent"]
+    assert "rediction" not in caption
+    data = make_data(heads=(1, 2), budgets=(), ceilings=(), seeds=2, real=False)
+    for make in (recovery, threshold):  # both predictions are infinite at one head and at two
+        figure, caption = drawn(make, data)
+        assert not [text for text in legend_of(figure) if "prediction" in text or "law" in text]
+        for absent in ("rediction", "law", "infinite"):
+            assert absent not in caption
+
+
+def test_figures_of_an_earlier_run_do_not_stay(tmp_path, monkeypatch):
+    def save(figure, stem: Path):
+        paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png")]
+        for path in paths:
+            path.write_text("drawn")
+        return paths
+
+    monkeypatch.setattr(style, "save", save)
+    plot(small(), tmp_path, "quick")
+    others = ("quick-mine.png", "paper-real.svg", "quick-real.txt")
+    for name in others:
+        (tmp_path / name).touch()
+    written = plot(small(real=False, budgets=()), tmp_path, "quick")
+    assert not {"quick-real.svg", "quick-head-sweep.png"} & {path.name for path in written}
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in written} | set(others)
+
+
+def test_a_single_point_is_a_figure():
+    """One head count that succeeds at one dimension a head already: nothing below it is ever run."""
+    data = make_data(sizes=((23, 7),), heads=(12,), budgets=(12,), ceilings=(7,), seeds=1, real=False)
+    kept = data["records"]
+    kept["points"] = [p for p in kept["points"] if p["head_dim"] == 1 and p["trainer"] == "greedy"][:1]
+    kept["transitions"] = [r for r in kept["transitions"] if r["trainer"] != "joint"]
+    kept["ceiling_points"] = kept["ceiling_points"][:1]
+    for record in kept["transitions"]:
+        record |= {"measured_total_key_dim": 12.0, "ci_low": 0.0, "ci_high": 12.0, "status": "reached"}
+    for point in kept["points"]:
+        point |= {"num_heads": 12, "total_key_dim": 12, "best_f1": 1.0}
+    one_ratio = make_data(heads=(4,), budgets=(), ceilings=(), seeds=1, real=False)
+    for make in (recovery, threshold, head_sweep, ceiling, scaling):
+        figure, _ = drawn(make, one_ratio if make is scaling else data)
+        with style.context():
+            figure.draw_without_rendering()
+        if make is recovery:
+            (axes,) = figure.axes
+            assert axes.get_xticks().tolist() == [12]
+    data["records"]["head_sweeps"] = [
+        {**r, "total_key_dim": 1, "predicted_min_heads": 1, "predicted_max_heads": 1}
+        for r in kept["head_sweeps"]
+    ]
+    data["records"]["points"] = [{**p, "num_heads": 1, "total_key_dim": 1} for p in kept["points"]]
+    figure, _ = drawn(head_sweep, data)  # a budget of one has one divisor
+    with style.context():
+        figure.draw_without_rendering()
+
+
+def test_arms_of_several_widths_say_which_they_are():
+    data = make_data(sizes=((23, 5), (96, 16)), heads=(2, 4), budgets=(), ceilings=(), seeds=1)
+    records = data["records"]["transitions"]
+    records += [
+        {**r, "embedding": "minilm-pca"}
+        for r in records
+        if (r["num_items"], r["num_heads"]) == (23, 4) and r["embedding"] == "gaussian"
+    ]
+    figure, _ = drawn(real, data)
+    labels = [label.get_text().replace("\n", " ") for label in figure.axes[0].get_xticklabels()]
+    assert labels[:4] == [
+        "Gaussian $d$ = 5",
+        "MiniLM PCA $d$ = 5",
+        "Gaussian $d$ = 16",
+        "MiniLM PCA $d$ = 16",
+    ]
+    assert len(set(labels)) == len(labels)
 
 
 def test_rates_leave_failed_runs_out():
@@ -253,16 +427,18 @@ def test_missing_things_are_left_out(variant, tmp_path, monkeypatch):
     assert set(NAMES) - set(saved) == absent
     assert captions.exists()
     console = Console(file=io.StringIO(), width=80)
-    for item in [table.rich_table(data), *table.rich_tables(data)]:
+    for item in table.rich_tables(data):
         console.print(item)
-    assert table.markdown_table(data)
-    table.markdown_tables(data)
+    for make_cells in (table.threshold_cells, table.ceiling_cells, table.real_cells):
+        if (cells := make_cells(data)) is not None:
+            assert cells.markdown().count("\n|") == len(cells.rows) + 2
 
 
 def test_what_was_left_out_is_written_beside_the_captions(data, tmp_path, monkeypatch):
     monkeypatch.setattr(style, "save", lambda figure, stem: [])
     item = {"what": "minilm-pca", "why": "the model is not installed", "how_to_get": "make models"}
-    (captions,) = plot({**data, "left_out": [item]}, tmp_path, "quick")
+    (captions,) = plot({**data, "left_out": [item], "unfinished": ["a", "b"]}, tmp_path, "quick")
+    assert "2 parts of the run are in no figure yet" in captions.read_text("utf-8")
     assert "`minilm-pca`: the model is not installed (`make models`)" in captions.read_text("utf-8")
 
 
@@ -295,7 +471,10 @@ def test_table_says_what_the_records_say(data):
         best, joint = (next(r for r in here if r["trainer"] == name) for name in ("best", "joint"))
         bounds = f"{best['counting_bound']:.1f}/{best['warren_bound']:.0f}/{best['cap_bound']}"
         predictions = [best[f"{name}_total_key_dim"] for name in ("partition", "parameter_count")]
-        partition, law = ("∞" if value is None else f"{value:.1f}" for value in predictions)
+        partition, law = (
+            "∞" if value is None else f"{value:.1f}" if value >= best["cap_bound"] else f"({value:.1f})"
+            for value in predictions
+        )
         exact = "none" if best["smallest_exact"] is None else str(best["smallest_exact"])
         measured = [
             "not reached"
@@ -324,9 +503,9 @@ def test_ceiling_and_real_tables_give_the_distance_from_the_prediction(data):
     assert arms is not None
     assert [row[0].split()[0] for row in arms.rows] == ["permutation"] * 3 + ["words", "words-shuffled"]
     assert arms.rows[3][3].startswith("0.")
-    text = table.markdown_tables(data)
-    assert text.count("| :--- |") == 3
-    assert all(line.count("|") >= 4 for line in text.splitlines() if line.startswith("|"))
+    lines = [line for line in arms.markdown().splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(arms.rows)
+    assert {line.count("|") for line in lines} == {len(arms.columns) + 1}
 
 
 def test_status_words():
@@ -337,16 +516,3 @@ def test_status_words():
     reached = {**record, "status": "reached", "measured_total_key_dim": 8.0}
     assert table.measured({**reached, "ci_low": None, "ci_high": None}) == "8.0"
     assert table.measured({**reached, "ci_low": 7.0, "ci_high": None}) == "8.0 [7.0–?]"
-    assert (
-        table.measured(
-            {
-                **reached,
-                "exact_status": "reached",
-                "exact_total_key_dim": 9.0,
-                "exact_ci_low": 8.0,
-                "exact_ci_high": 9.5,
-            },
-            "exact",
-        )
-        == "9.0 [8.0–9.5]"
-    )

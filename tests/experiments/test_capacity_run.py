@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from experiments import cli
-from experiments.capacity import PRESETS, plan, resolve
+from experiments.capacity import PRESETS, plan, records, resolve
 from experiments.capacity.experiment import EXPERIMENT, Capacity
 from experiments.capacity.plan import Curve
 from experiments.engine import file_hashes
-from theory.bounds import one_dimensional_cap
+from theory.bounds import one_dimensional_f1_cap
 
 TINY = (
     "--num-items 12 --d-model 4 --num-heads 2 --total-key-dim 4 --ceiling-d-model 3 --ceiling-seeds 3 --seeds 3 "
@@ -69,10 +69,35 @@ def test_records_are_what_was_asked_for(finished):
     assert all(found == [0, 1, 2] for found in seeds.values())
 
 
-def test_no_channel_is_below_a_theorem(finished):
-    for point in _records(finished / "smoke.json")["points"]:
-        if point["exact_recovery"] and point["head_dim"] == 1:
-            assert point["num_edges"] <= one_dimensional_cap(point["num_heads"])
+def test_no_one_dimensional_channel_beats_its_theorem(finished):
+    points = [p for p in _records(finished / "smoke.json")["points"] if p["head_dim"] == 1]
+    assert {p["trainer"] for p in points} == {"greedy", "joint"}
+    for point in points:
+        assert 0 < point["best_f1"] <= one_dimensional_f1_cap(point["num_heads"], point["num_edges"])
+
+
+@pytest.mark.parametrize(
+    ("counts", "estimate", "low"),
+    [({1: 0, 2: 8}, 16.0, 16.0), ({1: 0, 2: 2, 3: 8}, None, 16.0)],
+)
+def test_no_threshold_lies_between_one_dimension_a_head_and_two(counts, estimate, low):
+    """At 8 heads and 96 edges a theorem excludes d_k = 1, so that what is interpolated below d_k = 2 is not."""
+    points = [
+        {"head_dim": k, "seed": seed, "status": "ok", "best_f1": float(seed < number)}
+        for k, number in counts.items()
+        for seed in range(8)
+    ]
+    curve = Curve(96, 96, 16, 8, "gaussian", "permutation")
+    for fit in (records.fit_own, records._fit_best):
+        found = fit(points, curve, plan.CRITERIA[""])
+        assert found.ci_low is not None
+        assert found.ci_low >= low
+        assert found.estimate is not None
+        assert found.estimate == estimate if estimate else low < found.estimate < 24
+    free = Curve(96, 96, 16, 8, "gaussian", "random")  # not a matching: a head may hold a star
+    below = records.fit_own(points, free, plan.CRITERIA[""]).ci_low
+    assert below is not None
+    assert below < low
 
 
 def test_a_second_run_computes_nothing_and_gives_the_same(finished, monkeypatch):

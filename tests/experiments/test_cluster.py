@@ -83,7 +83,7 @@ def test_a_worker_that_dies_is_made_up_for_by_the_others(cluster, tmp_path):
         "--executor",
         "dask",
         "--scheduler",
-        address,
+        str(file),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )

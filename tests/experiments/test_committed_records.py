@@ -13,9 +13,9 @@ from experiments.capacity.units import KINDS, unpack_channel
 from experiments.engine import Unfinished, asker, units_of
 from experiments.points import from_unit
 from experiments.store import canonical
-from theory.bounds import one_dimensional_cap, warren_bound
+from theory.bounds import one_dimensional_f1_cap
 from theory.embeddings import minilm_available
-from theory.problems import log2_family_size, make_problem
+from theory.problems import make_problem
 from theory.recognition import channel_scores, evaluate
 
 FOLDER = Path(__file__).parents[2] / "figures" / "capacity"
@@ -57,31 +57,34 @@ def test_it_is_an_unchanged_preset(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_channel_is_below_a_theorem(name):
-    for point in load(name)["records"]["points"]:
-        if not point["exact_recovery"]:
-            continue
-        budget = point["total_key_dim"]
-        if point["graph"] == "permutation":
-            family = log2_family_size("permutation", point["num_items"], point["num_edges"])
-            assert family is not None
-            assert budget >= warren_bound(family, point["num_items"], point["d_model"], point["num_heads"])
-            if point["head_dim"] == 1:
-                assert point["num_edges"] <= one_dimensional_cap(point["num_heads"])
+def test_no_one_dimensional_channel_beats_its_theorem(name):
+    points = [p for p in load(name)["records"]["points"] if p["head_dim"] == 1 and p["status"] == "ok"]
+    assert points or name == "doubled-cap"
+    for point in points:
+        assert point["graph"] in ("permutation", "words", "words-shuffled")  # matchings
+        assert 0 < point["best_f1"] <= one_dimensional_f1_cap(point["num_heads"], point["num_edges"])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_thresholds_are_not_below_a_theorem(name):
+def test_no_threshold_is_at_a_budget_of_one_dimensional_heads_that_cannot_hold_the_graph(name):
+    """Between d_k = 1, which a theorem excludes, and d_k = 2 there is no budget: no threshold is interpolated there."""
+    bound = 0
     for row in load(name)["records"]["transitions"]:
-        floors = (row["counting_bound"], row["warren_bound"], row["cap_bound"])
-        if row["measured_total_key_dim"] is not None:
-            assert row["measured_total_key_dim"] >= max(floor for floor in floors if floor is not None)
+        if one_dimensional_f1_cap(row["num_heads"], row["num_edges"]) >= 0.99:
+            continue
+        for field in ("total_key_dim", "ci_low", "ci_high"):
+            for prefix in ("measured_" if field == "total_key_dim" else "", "exact_", "trained_"):
+                if row[f"{prefix}{field}"] is not None:
+                    assert row[f"{prefix}{field}"] >= 2 * row["num_heads"], (row["num_heads"], prefix, field)
+        bound += row["measured_total_key_dim"] == 2 * row["num_heads"]
+    assert bound or name == "doubled-cap"  # where nothing lies on the bound this test has not seen it
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_smallest_exact_channels_are_exact_in_float64(name):
-    records = load(name)["records"]
-    kept = {}
+    data = load(name)
+    records, kept = data["records"], {}
+    problem_of = ("embedding", "graph", "num_items", "num_edges", "d_model", "num_heads")
     for channel in records["channels"]:
         if "minilm" in channel["embedding"] and not minilm_available():
             continue
@@ -97,11 +100,15 @@ def test_smallest_exact_channels_are_exact_in_float64(name):
             [channel["smallest_edge"], channel["largest_non_edge"]],
             rtol=1e-9,
         )
-        kept[channel["embedding"], channel["graph"], channel["num_items"], channel["num_heads"]] = channel
-    for row in records["transitions"]:
-        key = (row["embedding"], row["graph"], row["num_items"], row["num_heads"])
-        if row["trainer"] == "best" and row["smallest_exact"] is not None and key in kept:
-            assert kept[key]["total_key_dim"] <= row["smallest_exact"]
+        kept[tuple(channel[k] for k in problem_of)] = channel
+    rows = [r for r in records["transitions"] if r["trainer"] == "best" and r["smallest_exact"] is not None]
+    assert rows
+    for row in rows:
+        if "minilm" in row["embedding"] and not minilm_available():
+            continue
+        found = kept[tuple(row[k] for k in problem_of)]["total_key_dim"]
+        # An unfinished run has channels of trainers whose threshold is not located yet.
+        assert found <= row["smallest_exact"] if data["unfinished"] else found == row["smallest_exact"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -128,11 +135,10 @@ def test_the_searches_took_a_fifth_of_the_grid_at_most(name):
     assert asked <= grid / 5, f"{asked} of {grid}"
 
 
-def test_doubling_the_cap_on_steps_moves_no_threshold_by_more_than_its_interval():
+def test_doubling_the_cap_on_steps_lowers_no_threshold_by_more_than_four_percent():
     for row in transitions("doubled-cap", trainer="joint"):
         [quick] = transitions("quick", trainer="joint", num_heads=row["num_heads"])
-        moved = abs(row["measured_total_key_dim"] - quick["measured_total_key_dim"])
-        assert moved <= quick["ci_high"] - quick["ci_low"]
+        assert 0.96 <= row["measured_total_key_dim"] / quick["measured_total_key_dim"] <= 1
 
 
 def test_the_single_heads_ceiling_is_within_six_percent_of_the_prediction():

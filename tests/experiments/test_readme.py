@@ -94,6 +94,8 @@ def test_values_name_every_kind(data):
     assert names["best-ratio.h2"] == "–"
     assert names["partition.h2"] == "∞"
     assert names["exact.h1"] == "none"
+    assert names["exact-heads.h3"] == "2"
+    assert names["exact-heads.h16"] == "8"
     assert names["ceiling-predicted.d16"] == "56.9"
     assert names["sweep.24.greedy.most"] == "8"
     assert 0 < float(names["real.words.minilm-pca-whitened.best-ratio"]) < 1

@@ -80,7 +80,9 @@ def partition_total_key_dim(
 ) -> Result:
     """Budget ``D_K = h d_k`` of `partition_head_dim`.
 
-    A *prediction* (ours) for a fixed partition, an upper estimate where heads choose their edges.
+    A *prediction* (ours) for a fixed partition, an upper estimate where heads choose their edges. With many
+    heads it may lie below ``2 h``, where ``d_k = 1`` and `theory.bounds.one_dimensional_cap` excludes it: that
+    theorem is not applied here.
 
     Args:
         num_items: m, an integer of at least 2.

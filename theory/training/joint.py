@@ -13,7 +13,7 @@ neighbours in the batch. Of a run that separated its graph at some look, the lat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from theory.channel import max_over_heads, project, sum_over_heads
 from theory.problems import seeded_rng
@@ -101,11 +101,26 @@ def _judged(
     return lowest > highest, (lowest > own) & (highest <= own)
 
 
-@partial(jax.jit, static_argnames=("max_steps", "check_every", "aggregation"))
-def _optimise(
+class Whole:
+    """How a device that has whole problems computes: without others (`theory.training.sharded` has another way)."""
+
+    def loss_and_gradient(self, params: Params, x, a, weight, aggregation: str) -> tuple[Array, Params]:
+        """Loss of one problem, and its gradient."""
+        return jax.value_and_grad(_loss)(params, x, a, weight, aggregation)
+
+    def judged(self, params: Params, x, a, weight, aggregation: str) -> tuple[Array, Array]:
+        """Whether some threshold answers every pair right, and whether the channel's own does."""
+        return _judged(params, x, a, weight, aggregation)
+
+    def all_done(self, done: Bool[Array, " b"]) -> Bool[Array, ""]:
+        """Whether no run is left."""
+        return jnp.all(done)
+
+
+def optimise(
     params: Params,
     embeddings: Float[Array, "b m d"],
-    adjacency: Bool[Array, "b m m"],
+    adjacency: Bool[Array, "b t m"],
     weight: Float[Array, ""],
     learning_rate: Float[Array, ""],
     patience: Array,
@@ -114,12 +129,14 @@ def _optimise(
     max_steps: int,
     check_every: int,
     aggregation: str,
+    way: Whole,
 ) -> _State:
+    """All runs of a batch, traced into one loop; ``way`` says how a problem's loss and gradient come about."""
     optimiser = optax.inject_hyperparams(optax.adam)(learning_rate=learning_rate)
 
     def step(carry, _, x, a):
         params, state = carry
-        loss, grads = jax.value_and_grad(_loss)(params, x, a, weight, aggregation)
+        loss, grads = way.loss_and_gradient(params, x, a, weight, aggregation)
         updates, state = optimiser.update(grads, state)
         return (jax.tree.map(jnp.add, params, updates), state), loss
 
@@ -130,7 +147,7 @@ def _optimise(
         loss = jnp.mean(losses)
         fell = loss < run.lowest * (1.0 - min_fall)
         stale = jnp.where(fell, 0, run.stale + 1)
-        separates, right = _judged(params, x, a, weight, aggregation)
+        separates, right = way.judged(params, x, a, weight, aggregation)
         kept = jax.tree.map(lambda old, new: jnp.where(separates | ~run.found, new, old), run.kept, params)
         done = right | (stale >= patience) | ~jnp.isfinite(loss)
         lowest = jnp.where(fell, loss, run.lowest)
@@ -147,13 +164,32 @@ def _optimise(
 
     def unfinished(carry):
         taken, runs = carry
-        return (taken < max_steps) & ~jnp.all(runs.done)
+        return (taken < max_steps) & ~way.all_done(runs.done)
 
     def advance(carry):
         taken, runs = carry
         return taken + check_every, jax.vmap(chunk)(runs, embeddings, adjacency)
 
     return jax.lax.while_loop(unfinished, advance, (0, jax.vmap(start)(params)))[1]
+
+
+@partial(jax.jit, static_argnames=("max_steps", "check_every", "aggregation"))
+def _optimise(
+    params: Params,
+    embeddings: Float[Array, "b m d"],
+    adjacency: Bool[Array, "b m m"],
+    weight: Float[Array, ""],
+    learning_rate: Float[Array, ""],
+    patience: Array,
+    min_fall: Float[Array, ""],
+    *,
+    max_steps: int,
+    check_every: int,
+    aggregation: str,
+) -> _State:
+    settings = {"max_steps": max_steps, "check_every": check_every, "aggregation": aggregation}
+    scalars = weight, learning_rate, patience, min_fall
+    return optimise(params, embeddings, adjacency, *scalars, **settings, way=Whole())
 
 
 def initial_params(
@@ -192,10 +228,7 @@ def optimise_jointly(
         head_dim: columns in use, at most ``k``.
         options: settings.
     """
-    positive = float(adjacency[0].sum())
-    weight = options.positive_weight
-    if weight is None:
-        weight = float(np.sqrt((adjacency[0].size - positive) / positive))
+    weight = edge_weight(adjacency, options)
     runs = jax.device_get(
         _optimise(
             params,
@@ -210,24 +243,44 @@ def optimise_jointly(
             aggregation=options.aggregation,
         )
     )
+    return channels_of(runs.kept, runs.loss, runs.steps, weight, head_dim, options)
+
+
+def edge_weight(adjacency: Bool[np.ndarray, "b m m"], options: JointOptions) -> float:
+    """Weight of an edge in the loss."""
+    if options.positive_weight is not None:
+        return options.positive_weight
+    positive = float(adjacency[0].sum())
+    return float(np.sqrt((adjacency[0].size - positive) / positive))
+
+
+def channels_of(
+    kept: Mapping[str, np.ndarray],
+    loss: Float[np.ndarray, " b"],
+    steps: Int[np.ndarray, " b"],
+    weight: float,
+    head_dim: int,
+    options: JointOptions,
+) -> list[Channel]:
+    """The channels of runs that have ended, from the weights that they kept."""
     channels = []
-    for b in range(len(embeddings)):
+    for b in range(len(loss)):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            offset = runs.kept["offset"][b] + np.log(weight)
-            threshold = float(offset / np.exp(runs.kept["log_scale"][b]))
-        leaves = (runs.loss[b], threshold, *(leaf[b] for leaf in runs.kept.values()))
+            offset = kept["offset"][b] + np.log(weight)
+            threshold = float(offset / np.exp(kept["log_scale"][b]))
+        leaves = (loss[b], threshold, *(leaf[b] for leaf in kept.values()))
         finite = all(np.isfinite(leaf).all() for leaf in leaves)
         channels.append(
             Channel(
-                query_weights=runs.kept["query"][b, :, :, :head_dim],
-                key_weights=runs.kept["key"][b, :, :, :head_dim],
+                query_weights=kept["query"][b, :, :, :head_dim],
+                key_weights=kept["key"][b, :, :, :head_dim],
                 threshold=threshold,
-                loss=float(runs.loss[b]),
-                steps=int(runs.steps[b]),
+                loss=float(loss[b]),
+                steps=int(steps[b]),
                 learning_rate=options.learning_rate,
                 reason=None
                 if finite
-                else f"loss, weights or threshold not finite after {int(runs.steps[b])} steps",
+                else f"loss, weights or threshold not finite after {int(steps[b])} steps",
             )
         )
     return channels
