@@ -118,8 +118,6 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--scheduler", help="address of a Dask scheduler, such as tcp://HOST:8786, or its file (.json)"
     )
-<<<<<<< HEAD
-=======
     run.add_argument(
         "--mesh", help="devices that compute each batch together, such as data=2,head=2 (also row)"
     )
@@ -129,7 +127,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--num-processes", type=int, help="how many processes the mesh has")
     run.add_argument("--process-id", type=int, help="which of them this is; 0 is the run, the others help")
->>>>>>> sweeps
     run.add_argument("--quiet", action="store_true", help="no progress display")
     run.add_argument("--fields", action="store_true", help="list the fields that can be overridden")
     verify.add_argument(

@@ -180,8 +180,12 @@ def _budgets(here: list[Record]) -> dict[str, str]:
     }
 
 
-_VALUES = dict.fromkeys(("capacity", "capacity-paper", "capacity-doubled-cap"), values)
-_VALUES["retrieval"] = retrieval_table.values
+_VALUES: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {
+    "capacity": values,
+    "capacity-paper": values,
+    "capacity-doubled-cap": values,
+    "retrieval": retrieval_table.values,
+}
 
 
 def load(root: Path = ROOT) -> dict[str, Any]:
