@@ -191,3 +191,14 @@ def test_a_committed_batch_comes_out_the_same():
     unit, expected = next(u for u in units if u[0].get("trainer") == "greedy" and u[0].get("head_dim") == 4)
     got = EXPERIMENT.compute(from_unit(KINDS, unit))
     assert [record["exact_recovery"] for record in got] == [record["exact_recovery"] for record in expected]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_records_say_of_their_making_is_there_and_quick_spends_little_on_compiling(name):
+    """Files of earlier versions say nothing of it."""
+    data = load(name)
+    for row in data["records"]["points"] + data["records"]["ceiling_points"]:
+        made = row.get("provenance")
+        assert made is None or data["provenance"][made]["config"] == data["config_hash"]
+    if name == "quick" and data.get("computing", {}).get("batches"):
+        assert data["computing"]["compiling_seconds"] < 0.15 * data["computing"]["seconds"]
