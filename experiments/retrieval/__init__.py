@@ -1,6 +1,6 @@
 """Head count and approximation: D-retrieval, and the single head that copies (Yu et al. 2025, arXiv 2510.06662).
 
-    python -m experiments run retrieval                     # preset quick, a few minutes on two cores
+    python -m experiments run retrieval                     # preset quick, minutes on two cores
     python -m experiments run retrieval --preset paper      # D = 2, 3, 4, 6 and T up to 128 everywhere, more seeds
     python -m experiments run retrieval --num-targets 3 --lengths 16 --seeds 5 --out DIR
 

@@ -99,12 +99,12 @@ def _ratios(by_heads: Mapping[int, Record], pairs: Sequence[int], name: str) -> 
 
 
 def _interval(by_heads: Mapping[int, Record], heads: int) -> dict[str, Any]:
-    """95% bootstrap interval over seeds of the ratio of median errors (of each seed's best run) at ``heads``.
+    """Ratio of median errors, of each seed's best run, at ``heads``, with a 95% bootstrap interval over seeds.
 
     With three or four seeds it is about the range from the least to the largest ratio of two seeds.
     """
     if heads not in by_heads or heads - 1 not in by_heads:
-        return {"ratio_low": None, "ratio_high": None, "num_seeds": None}
+        return dict.fromkeys(("seed_ratio", "ratio_low", "ratio_high", "num_seeds"))
     below, above = (np.array(by_heads[h]["seed_nmse"]) for h in (heads - 1, heads))
     rng = seeded_rng(0, "retrieval, bootstrap")
     num_seeds = max(len(below), len(above))
@@ -113,4 +113,5 @@ def _interval(by_heads: Mapping[int, Record], heads: int) -> dict[str, Any]:
         for values in (below, above)
     ]
     low, high = np.quantile(medians[0] / medians[1], [0.025, 0.975])
-    return {"ratio_low": float(low), "ratio_high": float(high), "num_seeds": num_seeds}
+    ratio = float(np.median(below) / np.median(above))
+    return {"seed_ratio": ratio, "ratio_low": float(low), "ratio_high": float(high), "num_seeds": num_seeds}
