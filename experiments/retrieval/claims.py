@@ -202,7 +202,7 @@ def _work(table: Sequence[Record], _: Sequence[Record]) -> Verdict | None:
     if len(lengths) < 2 or not select(table, curve="heads"):
         return None
     # Hidden units have to grow: parameters do so with the copied input alone.
-    units = [row and row["readout_width"] for row in copy]
+    units = [None if row is None else row["readout_width"] for row in copy]
     grows = all(a is not None and (b is None or a < b) for a, b in pairwise(units))
     same = None not in heads and len({row["num_readout_parameters"] for row in heads if row}) == 1
 

@@ -33,7 +33,7 @@ QUICK = PRESETS["quick"]
 def _error(point):
     """What the records say where everything came out as expected."""
     if point.task == "memorise":
-        return 0.1 * point.length / point.readout_width
+        return 0.025 * point.length**2 / point.readout_width
     if point.attention == "uniform":
         return predicted_nmse(point) or 0.9
     if point.num_heads * point.num_layers >= point.num_targets:
