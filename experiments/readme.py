@@ -6,6 +6,7 @@ with where they come from:
 
 - ``capacity-table``, ``-ceiling``, ``-real`` and values ``capacity.…``: figures/capacity/quick.json;
 - the same with ``capacity-paper`` in place of ``capacity``: figures/capacity/paper.json;
+- ``retrieval-heads``, ``-jumps``, ``-copy``, ``-claims`` and values ``retrieval.…``: figures/retrieval/quick.json;
 - values ``capacity-doubled-cap.…``: figures/capacity/doubled-cap.json;
 - ``bench``: figures/bench/bench.json;
 - ``attention``: figures/bench/attention.json.
@@ -36,17 +37,17 @@ from experiments.capacity.figures_records import (
     sweep_cases,
 )
 from experiments.capacity.units import unpack_channel
+from experiments.retrieval import table as retrieval_table
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
     "capacity": "figures/capacity/quick.json",
     "capacity-paper": "figures/capacity/paper.json",
+    "retrieval": "figures/retrieval/quick.json",
     "capacity-doubled-cap": "figures/capacity/doubled-cap.json",
     "bench": "figures/bench/bench.json",
     "attention": "figures/bench/attention.json",
 }
-_TABLES_ONLY = {"bench", "attention"}
-"""Sources without single values."""
 
 _BLOCK = re.compile(r"<!-- begin: (?P<name>[^\s>]+) -->\n.*?<!-- end: (?P=name) -->", re.DOTALL)
 _VALUE = re.compile(r"<!-- value: (?P<name>[^\s>]+) -->[^<\n]*<!-- /value -->")
@@ -144,7 +145,14 @@ _BLOCKS: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
         ("ceiling", table.ceiling_cells),
         ("real", table.real_cells),
     )
-} | {"bench": ("bench", bench_table), "attention": ("attention", attention_table)}
+} | {
+    "retrieval-heads": ("retrieval", _cells(retrieval_table.heads_cells)),
+    "retrieval-jumps": ("retrieval", _cells(retrieval_table.jumps_cells)),
+    "retrieval-copy": ("retrieval", _cells(retrieval_table.copy_cells)),
+    "retrieval-claims": ("retrieval", _cells(retrieval_table.claims_cells)),
+    "bench": ("bench", bench_table),
+    "attention": ("attention", attention_table),
+}
 
 
 def values(data: Mapping[str, Any]) -> dict[str, str]:
@@ -211,6 +219,14 @@ def _budgets(here: list[Record]) -> dict[str, str]:
     }
 
 
+_VALUES: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {
+    "capacity": values,
+    "capacity-paper": values,
+    "capacity-doubled-cap": values,
+    "retrieval": retrieval_table.values,
+}
+
+
 def load(root: Path = ROOT) -> dict[str, Any]:
     """The committed json files that exist, by source."""
     paths = {name: root / path for name, path in SOURCES.items()}
@@ -233,8 +249,8 @@ def fill(text: str, sources: Mapping[str, Any]) -> str:
     numbers = {
         f"{name}.{key}": value
         for name, data in sources.items()
-        if name not in _TABLES_ONLY
-        for key, value in values(data).items()
+        if name in _VALUES
+        for key, value in _VALUES[name](data).items()
     }
 
     def block(match: re.Match[str]) -> str:
@@ -279,8 +295,8 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     arguments = parser.parse_args(argv)
     sources = load(root)
     if arguments.list:
-        for source in sources.keys() - _TABLES_ONLY:
-            for name, text in values(sources[source]).items():
+        for source in sources.keys() & _VALUES.keys():
+            for name, text in _VALUES[source](sources[source]).items():
                 print(f"{source}.{name}\t{text}")
         return 0
     path = root / "README.md"
