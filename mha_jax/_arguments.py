@@ -8,7 +8,9 @@ weight of zero would not remove a NaN, so that such queries, keys and values are
 example, and their gradients with them.
 """
 
+import functools
 import math
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -27,18 +29,18 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 class Sizes(NamedTuple):
     """Sizes of a call: ``heads`` are the leading axes of the kernels' operands, ``(*batch, K, G)``."""
 
-    batch: tuple[int, ...]
+    batch: tuple[Any, ...]  # integers, or symbolic ones
     queries: int
     keys: int
     kv_heads: int
     group: int
 
     @property
-    def heads(self) -> tuple[int, ...]:
+    def heads(self) -> tuple[Any, ...]:
         return (*self.batch, self.kv_heads, self.group)
 
     @property
-    def logits(self) -> tuple[int, ...]:
+    def logits(self) -> tuple[Any, ...]:
         """``(..., N, T, S)``."""
         return (*self.batch, self.kv_heads * self.group, self.queries, self.keys)
 
@@ -49,7 +51,12 @@ class Sizes(NamedTuple):
 
 
 def check_sizes(query: Array, key: Array, value: Array) -> Sizes:
-    """Sizes of (..., T, N, D), (..., S, K, D) and (..., S, K, E), or ValueError."""
+    """Sizes of (..., T, N, D), (..., S, K, D) and (..., S, K, E), or ValueError.
+
+    Raises:
+        ValueError: shapes or dtypes do not go together.
+        NotImplementedError: a length is symbolic (`jax.export`).
+    """
     if query.ndim < 3 or 0 in query.shape[-2:]:
         raise ValueError(f"query: expected (..., T, N, D) with N, D > 0, got {query.shape}")
     *batch, queries, heads, width = query.shape
@@ -67,6 +74,11 @@ def check_sizes(query: Array, key: Array, value: Array) -> Sizes:
     for name, x in ("key", key), ("value", value):
         if x.dtype != query.dtype:
             raise ValueError(f"{name}: expected the query's dtype {query.dtype}, got {x.dtype}")
+    if not isinstance(queries, int) or not isinstance(keys, int):
+        raise NotImplementedError(
+            f"query, key: lengths must be known when the call is traced (batch axes need not), got {query.shape}, "
+            f"{key.shape}"
+        )
     return Sizes(tuple(batch), queries, keys, kv_heads, heads // kv_heads)
 
 
@@ -92,6 +104,8 @@ def prepare(
     """What the kernels are given, from the arguments of `mha_jax.dot_product_attention`."""
     dtype = jnp.float64 if query.dtype == jnp.float64 else jnp.float32
     lower, upper = _band(is_causal, local_window_size)
+    if query_offset is None:
+        raise ValueError("query_offset: expected an integer or integers, got None")
     offset = _integers(query_offset, "query_offset", sizes, least=-_FAR, greatest=_FAR)
     if is_integer(offset):  # known: part of the band
         lower = None if lower is None else lower + offset
@@ -160,14 +174,16 @@ def _integers(x: Any, name: str, sizes: Sizes, *, least: int, greatest: int) -> 
         return None
     if is_integer(x):
         return min(max(int(x), least), greatest)
-    x = jnp.asarray(x)
+    x = (
+        x if isinstance(x, jax.Array) else np.asarray(x)
+    )  # JAX would cut 64 bits to 32 before they are clipped
     if not _is(x, jnp.integer) or not _broadcasts(x.shape, sizes.batch):
         raise ValueError(
             f"{name}: expected an integer or integers that broadcast to the batch {sizes.batch}, "
             f"got {x.dtype} {x.shape}"
         )
     limits = jnp.iinfo(x.dtype)
-    x = x.clip(max(least, limits.min), min(greatest, limits.max)).astype(jnp.int32)
+    x = jnp.asarray(x.clip(max(least, limits.min), min(greatest, limits.max)).astype(np.int32))
     return x.reshape((1,) * (len(sizes.batch) - x.ndim) + x.shape)
 
 
@@ -192,24 +208,38 @@ def _checked_scale(scale: Any, width: int, dtype: Any) -> Any:
 def _checked_cap(cap: Any) -> float | None:
     if cap is None:
         return None
-    if isinstance(cap, bool) or not 0 < cap < math.inf:
+    value = _number(cap)
+    if value is None or not 0 < value < math.inf:
         raise ValueError(f"logits_soft_cap: expected a positive, finite number or None, got {cap!r}")
-    return float(cap)
+    return value
 
 
 def _checked_rate(rate: Any, key: Any) -> float:
-    if isinstance(rate, bool) or not 0 <= rate < 1:
+    value = _number(rate)
+    if value is None or not 0 <= value < 1:
         raise ValueError(f"dropout_rate: expected a number in [0, 1), got {rate!r}")
-    if rate > 0 and key is None:
+    if value > 0 and key is None:
         raise ValueError(f"dropout_key: expected a key where dropout_rate is {rate}, got None")
-    return float(rate)
+    return value
+
+
+def _number(x: Any) -> float | None:
+    """A number that is known when the call is traced; None for anything else."""
+    if isinstance(x, bool | np.bool_ | str | bytes):
+        return None
+    try:
+        return float(x)
+    except (TypeError, ValueError):  # also an array of many numbers, or one that is traced
+        return None
 
 
 def _dropout_words(key: Any, sizes: Sizes) -> Array:
     """Two random words for every head of every example."""
-    key = jnp.asarray(key)
-    if not _is(key, jax.dtypes.prng_key):
-        key = jax.random.wrap_key_data(key)
+    try:
+        if not (isinstance(key, jax.Array) and _is(key, jax.dtypes.prng_key)):
+            key = jax.random.wrap_key_data(jnp.asarray(key))
+    except (TypeError, ValueError):
+        raise ValueError(f"dropout_key: expected a key of jax.random, got {key!r}") from None
     if key.shape != ():
         raise ValueError(f"dropout_key: expected one key, got keys of shape {key.shape}")
     return jax.random.bits(key, (*sizes.heads, 2), jnp.uint32)
@@ -244,11 +274,11 @@ def _group_pairs(x: Array, name: str, sizes: Sizes) -> Array:
     return x.reshape(*x.shape[:-3], *heads, *x.shape[-2:])
 
 
-def _is(x: Array, kind: Any) -> bool:
+def _is(x: Array | np.ndarray, kind: Any) -> bool:
     return jnp.issubdtype(x.dtype, kind)
 
 
-def _broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+def _broadcasts(shape: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
     """Whether an array of ``shape`` broadcasts to ``wanted``."""
     if len(shape) > len(wanted):
         return False
@@ -259,6 +289,8 @@ def _without_unread(operands: Operands, options: Options, sizes: Sizes) -> Opera
     """Operands whose queries that attend nothing, and keys and values that nobody attends, are zero."""
     if operands.mask is None and operands.bias is None:
         queries, keys = _read_by_position(operands, options, sizes)
+    elif (allowed := _allowed_keys(operands)) is not None:
+        queries, keys = _read_by_keys(allowed, operands, options, sizes)
     else:
         queries, keys = _read_by_pairs(operands, options, sizes)
     return operands._replace(
@@ -288,6 +320,48 @@ def _read_by_pairs(operands: Operands, options: Options, sizes: Sizes) -> tuple[
     return visible.any((-4, -3, -1), keepdims=True)[..., 0], visible.any((-4, -3, -2), keepdims=True)[
         ..., 0, :
     ]
+
+
+def _read_by_keys(allowed: Array, operands: Operands, options: Options, sizes: Sizes) -> tuple[Array, Array]:
+    """The same where mask and bias are of keys alone, as padding is: in O(T + S) memory, also with a band.
+
+    A query attends something if its stretch of the band, from ``first`` to before ``stop``, has an allowed key: if
+    the number of allowed keys before ``stop`` is larger than that before ``first``.
+
+    Args:
+        allowed: bool (..., K or 1, G or 1, S or 1), by mask and bias.
+        operands: of the call.
+        options: of the call.
+        sizes: of the call.
+    """
+    queries, keys = _read_by_position(operands, options, sizes)
+    allowed = allowed.any((-3, -2), keepdims=True)
+    allowed = jnp.broadcast_to(allowed, (*allowed.shape[:-1], sizes.keys))
+    before = jnp.cumsum(allowed, axis=-1, dtype=jnp.int32)
+    before = jnp.concatenate([jnp.zeros_like(before[..., :1]), before], axis=-1)
+    rows = jnp.arange(sizes.queries, dtype=jnp.int32).reshape((1,) * len(sizes.heads) + (-1,))
+    if operands.offset is not None:
+        rows = rows + operands.offset[..., None]
+    first = jnp.zeros_like(rows) if options.lower is None else jnp.clip(rows + options.lower, 0, sizes.keys)
+    stop = jnp.full_like(rows, sizes.keys)
+    if options.upper is not None:
+        stop = jnp.clip(rows + (options.upper + 1), 0, sizes.keys)
+    if operands.key_length is not None:
+        stop = jnp.minimum(stop, operands.key_length[..., None])
+    shape = jnp.broadcast_shapes(before.shape[:-1], stop.shape[:-1])
+    before = jnp.broadcast_to(before, (*shape, before.shape[-1]))
+    first, stop = (jnp.broadcast_to(x, (*shape, sizes.queries)) for x in (first, stop))
+    found = jnp.take_along_axis(before, stop, axis=-1) > jnp.take_along_axis(before, first, axis=-1)
+    return found & queries, allowed & keys
+
+
+def _allowed_keys(operands: Operands) -> Array | None:
+    """Keys allowed by mask and bias, (..., K or 1, G or 1, S or 1); None where they depend on the query."""
+    arrays = [x for x in (operands.mask, operands.bias) if x is not None]
+    if any(x.shape[-2] != 1 for x in arrays):
+        return None
+    tests = [x if x.dtype == jnp.bool_ else x != -jnp.inf for x in arrays]
+    return functools.reduce(operator.and_, tests)[..., 0, :]
 
 
 def _read_by_position(operands: Operands, options: Options, sizes: Sizes) -> tuple[Any, Any]:

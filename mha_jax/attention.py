@@ -1,6 +1,7 @@
-"""Scaled dot-product attention of many heads: a strict superset of ``jax.nn.dot_product_attention``.
+"""Scaled dot-product attention of many heads, with the arguments of ``jax.nn.dot_product_attention`` and more.
 
-Same names, same layout ``(..., T, N, D)``, same top-left alignment of the causal mask, so that it drops in. A kernel
+Same names, same layout ``(..., T, N, D)``, same top-left alignment of the causal mask. What ``jax.nn`` reads in more
+than one way is refused here: a mask or bias has the query's rank and its own kind of dtype. A kernel
 is written for one head of one example and mapped over heads and batch; query heads of a group share their keys by
 being mapped with them, not by a copy of them, and query head ``n`` reads key/value head ``n // (N / K)``.
 
@@ -115,8 +116,11 @@ def dot_product_attention(
       anything, NaN and inf included. What some query attends must be finite.
     - Logits, softmax and products are in ``promote_types(dtype, float32)``; one cast at the end.
     - T and S may be anything, 0 included; E may differ from D.
-    - ``vmap``, reverse mode (``vmap(grad)``, ``jacrev``) in every implementation; forward mode (``jvp``,
-      ``hessian``) in ``"dense"`` alone.
+    - ``vmap`` and first derivatives in reverse mode (``vmap(grad)``, ``jacrev``) in every implementation; forward
+      mode and higher derivatives (``jvp``, ``hessian``) in ``"dense"`` alone.
+
+    Where one key takes nearly all of a row's weight, gradients of ``"blockwise"`` keep the rounding of the terms
+    that cancel in ``"dense"``: about 1e-7 (float32) of ``|output gradient| |value| |key|``.
 
     Args:
         query: any number of batch axes before (T, N, D); floating point.

@@ -79,19 +79,21 @@ class Range(NamedTuple):
 
 
 def choose_blocks(
-    num_queries: int, num_keys: int, num_heads: int, itemsize: int, backend: str
+    num_queries: int, num_keys: int, num_heads: Any, itemsize: int, backend: str
 ) -> tuple[Axis, Axis]:
     """Blocks of queries and of keys, by the rule above.
 
     Args:
         num_queries: T.
         num_keys: S.
-        num_heads: heads of all examples, which are worked on at once.
+        num_heads: heads of all examples, which are worked on at once; an integer, or symbolic.
         itemsize: bytes of a logit.
         backend: as ``jax.default_backend()``.
     """
     tile = _OTHER_TILE
-    if backend == "cpu":
+    if backend == "cpu" and not isinstance(num_heads, int):  # of a symbolic batch
+        tile = _CPU_TILES[-1]
+    elif backend == "cpu":
         fitting = (t for t in _CPU_TILES if num_heads * t[0] * t[1] * itemsize <= _CPU_TILE_BYTES)
         tile = next(fitting, _CPU_TILES[-1])
     return _split(num_queries, tile[0]), _split(num_keys, tile[1])

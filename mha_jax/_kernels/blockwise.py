@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     """What is known when the kernel is traced: options, sizes of the leading axes, blocks."""
 
     options: Options
-    heads: tuple[int, ...]
+    heads: tuple[Any, ...]
     queries: Axis
     keys: Axis
 
@@ -63,7 +63,7 @@ def blockwise_attention(
     operands: Operands, plan: Plan
 ) -> tuple[Float[Array, "*heads T E"], Float[Array, "*heads T"]]:
     """Output and log-sum-exp of all heads; 0 and -inf in rows without a key. Reverse mode only."""
-    return _attention(_varying_alike(operands), plan)
+    return _compiled(_varying_alike(operands), plan)
 
 
 def _varying_alike(operands: Operands) -> Operands:
@@ -99,6 +99,9 @@ def _online_softmax(operands: Operands, plan: Plan) -> tuple[Array, Array, Array
     """Output, greatest logit and sum of exponentials of every row; 0, -inf and 0 of one without a key."""
     ranges = live_keys(operands, plan.options, plan.queries, plan.keys)
     axis = len(plan.heads)
+    # With values divided by a power of two above their number, sums of them cannot overflow and nothing is rounded.
+    share = 0.5 ** (plan.keys.size - 1).bit_length()
+    operands = operands._replace(value=operands.value * share)
 
     def visit(i, results):
         per_row = _block(operands.query, plan.queries, i, axis)[..., 0]
@@ -110,7 +113,7 @@ def _online_softmax(operands: Operands, plan: Plan) -> tuple[Array, Array, Array
             return map_heads(functools.partial(_accumulate, plan, i, j), (tile, *state), plan.heads)
 
         top, total, weighted = _visit(ranges, i, plan, plan.keys.number, accumulate, state)
-        block = weighted / jnp.where(total == 0, 1, total)[..., None], top, total
+        block = weighted / jnp.where(total == 0, 1, total)[..., None] / share, top, total
         return jax.tree.map(lambda x, b: _put(x, b, plan.queries.start(i), axis), results, block)
 
     rows = operands.query[..., 0]
@@ -132,6 +135,7 @@ def _accumulate(plan: Plan, i: Any, j: Any, head: tuple[Operands, Array, Array, 
     return new_top, new_total, new_weighted
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _backward(plan: Plan, residuals: tuple[Operands, Array, Array, Array], cotangents: tuple[Array, Array]):
     operands, output, top, total = residuals
     ranges = live_queries(operands, plan.options, plan.queries, plan.keys)
@@ -172,7 +176,16 @@ def _backward(plan: Plan, residuals: tuple[Operands, Array, Array, Array], cotan
     return (nothing._replace(query=d_query, key=d_key, value=d_value, bias=d_bias),)
 
 
+def _refuse(*_: Any):
+    raise NotImplementedError(
+        "implementation: 'blockwise' has first derivatives only; 'dense' has derivatives of any order"
+    )
+
+
+_backward.defvjp(_refuse, _refuse)
 _attention.defvjp(_forward, _backward)
+# Compiled once for a shape, also where it is called outside jit.
+_compiled = jax.jit(_attention, static_argnums=1, inline=True)
 
 
 def _per_row(output: Array, top: Array, total: Array, grad: Array, grad_lse: Array) -> PerRow:
@@ -275,7 +288,7 @@ def _add_at(x: Array, block: Array, start: tuple[Any, Any]) -> Array:
     return lax.dynamic_update_slice(x, lax.dynamic_slice(x, where, block.shape) + block, where)
 
 
-def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
+def _sum_to(x: Array, shape: tuple[Any, ...]) -> Array:
     """Sum over the axes that have size 1 in ``shape``."""
     axes = tuple(i for i, (n, m) in enumerate(zip(x.shape, shape, strict=True)) if n != m)
     return x.sum(axes, keepdims=True) if axes else x

@@ -71,7 +71,7 @@ class Options(NamedTuple):
     precision: Any = None
 
 
-def map_heads(kernel: Callable[[In], Out], operands: In, sizes: tuple[int, ...]) -> Out:
+def map_heads(kernel: Callable[[In], Out], operands: In, sizes: tuple[Any, ...]) -> Out:
     """Map a kernel of one head over leading axes of ``sizes``; operands share axes in which their size is 1."""
     if not sizes:
         return kernel(operands)
