@@ -42,7 +42,8 @@ print("Setting up .venv with Python %s; this downloads a few hundred MB the firs
 endef
 export CHECK_PYTHON
 
-PYTEST := $(RUN) -m pytest -n $(TEST_WORKERS) --dist worksteal
+PYTEST := $(RUN) -m pytest
+WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
 .PHONY: help setup models capacity retrieval figures test test-all lint bench bench-gpu readme clean check-python
 
@@ -81,12 +82,12 @@ figures: setup ## draw the figures again from the committed records
 	@$(RUN) -m experiments plot retrieval
 
 test: setup ## run the tests but the slow ones, then the numerical ones once more in float64
-	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) -m "not slow"
-	MHA_JAX_TEST_FLOAT64=1 $(PYTEST) -m "float64 and not slow"
+	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) -m "not slow" $(WORKERS)
+	MHA_JAX_TEST_FLOAT64=1 $(PYTEST) -m "float64 and not slow" $(WORKERS)
 
 test-all: setup ## run all tests, then all numerical ones once more in float64
-	MHA_JAX_TEST_FLOAT64=0 $(PYTEST)
-	MHA_JAX_TEST_FLOAT64=1 $(PYTEST) -m "float64"
+	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) $(WORKERS)
+	MHA_JAX_TEST_FLOAT64=1 $(PYTEST) -m "float64" $(WORKERS)
 
 lint: setup ## check style, formatting and types
 	@failed=0; \

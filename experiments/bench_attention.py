@@ -9,7 +9,8 @@ One comparison is one length and one pass (forward, or forward and backward): al
 run interleaved in one process as `experiments.bench` describes, so that every ratio is of the same minutes.
 PyTorch gets its own layout, contiguous ``(B, N, T, D)``, and the better of one thread and all. Equinox offers its
 kernel within modules only; its function of one head is mapped over heads and batch here. An implementation whose
-weights alone would take more than ``max_gigabytes`` is left out, and the record says so.
+weights alone would take more than ``max_gigabytes`` is left out, and the record says so. Lengths that are not asked
+for keep what an earlier run of the same machine, versions and configuration wrote.
 
 Temporary memory is that of the compiled program: what it allocates beside its arguments and results. Beside each
 time stands its floor, the operations and bytes that no way of computing the result avoids: two products forwards,
@@ -17,6 +18,7 @@ four more backwards (causal: half of them); queries, keys, values, output and th
 """
 
 import functools
+import json
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -353,6 +355,29 @@ def run(config: Config, progress: Callable[[str], None] = lambda _: None) -> Rec
     }
 
 
+def with_other_lengths(result: Record, earlier: Mapping[str, Any]) -> Record:
+    """``result`` and the points of lengths that it lacks from an ``earlier`` one of the same machine and versions.
+
+    Raises:
+        ValueError: the earlier one is of another machine, other versions or another configuration.
+    """
+    free = ("lengths", "rounds", "seconds", "max_gigabytes")
+    for name, mine, theirs in (
+        ("config", result["config"], earlier["config"]),
+        ("environment", result["environment"], earlier["environment"]),
+    ):
+        for key in (mine.keys() | theirs.keys()) - {*free, "rates"}:
+            if mine.get(key) != theirs.get(key):
+                raise ValueError(
+                    f"out: expected results of {name} {key} = {mine.get(key)} there, got {theirs.get(key)}"
+                )
+    lengths = result["config"]["lengths"]
+    points = [*result["points"], *(p for p in earlier["points"] if p["length"] not in lengths)]
+    points.sort(key=lambda p: (p["length"], p["pass"], p["causal"]))
+    config = result["config"] | {"lengths": sorted({p["length"] for p in points})}
+    return result | {"points": points, "config": config}
+
+
 # Figure
 
 _LOOKS = {
@@ -481,6 +506,9 @@ def main(config: Config) -> None:
     with console.status("") as status:
         result = run(config, status.update)
     name = stem(result)
+    earlier = config.out / f"{name}.json"
+    if earlier.exists():
+        result = with_other_lengths(result, json.loads(earlier.read_text("utf-8")))
     write_json(config.out / f"{name}.json", result)
     drawn, caption = figure(result)
     paths = style.save(drawn, config.out / name)

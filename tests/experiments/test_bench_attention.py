@@ -76,6 +76,20 @@ def _ratio(result, length, contender):
     )
 
 
+def test_lengths_that_are_not_asked_for_are_kept(result):
+    fresh = json.loads(json.dumps(result))
+    fresh["config"]["lengths"] = [5]
+    fresh["points"] = [p | {"rounds": 99} for p in fresh["points"] if p["length"] == 5]
+    merged = bench_attention.with_other_lengths(fresh, result)
+    assert merged["config"]["lengths"] == [5, 16]
+    assert len(merged["points"]) == len(result["points"])
+    assert all((p["rounds"] == 99) == (p["length"] == 5) for p in merged["points"])
+    other = json.loads(json.dumps(result))
+    other["environment"]["versions"]["jax"] = "0"
+    with pytest.raises(ValueError, match="versions"):
+        bench_attention.with_other_lengths(fresh, other)
+
+
 def test_a_gpus_files_have_a_name_of_their_own():
     place = {"platform": "gpu", "device_kind": "NVIDIA H100 80GB"}
     name = bench_attention.stem({"environment": place, "config": {"dtype": "bfloat16"}})

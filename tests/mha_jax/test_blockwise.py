@@ -60,7 +60,7 @@ def _calls(draw):
     return queries, keys, Options(lower=draw(limit), upper=draw(limit)), *scalars
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(_calls())
 def test_every_pair_that_is_attended_is_visited_and_no_block_without_need(call):
     queries, keys, options, offset, query_length, key_length = call
