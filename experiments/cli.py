@@ -158,10 +158,7 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         re.sub("^--(no-)?", "", word.partition("=")[0]).replace("-", "_") for word in rest if word[:2] == "--"
     }
     config = experiment.resolve(config, given)
-    if known.coordinator and not known.mesh:
-        raise ValueError("mesh: expected the mesh that the processes of a coordinator make, got none")
-    if known.mesh and (known.executor == "dask" or known.workers or known.executor == "processes"):
-        raise ValueError("executor: expected none beside --mesh, which computes in this process")
+    _refuse_idle_options(known)
     if known.coordinator:
         mesh.join(known.coordinator, known.num_processes, known.process_id)
     if known.mesh:
@@ -215,6 +212,21 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
             stop_executor(runner.executor)
         mesh.stop()
     return 0
+
+
+def _refuse_idle_options(known: argparse.Namespace) -> None:
+    """Options of ``run`` that would not be heeded are mistakes."""
+    if known.coordinator and not known.mesh:
+        raise ValueError("mesh: expected the mesh that the processes of a coordinator make, got none")
+    if known.mesh and (known.executor in ("dask", "processes") or known.workers):
+        raise ValueError("executor: expected none beside --mesh, which computes in this process")
+    if known.scheduler and known.executor != "dask":
+        raise ValueError(f"scheduler: expected --executor dask beside it, got --executor {known.executor}")
+    for name in ("num_processes", "process_id"):
+        value = getattr(known, name)
+        if value is not None and known.coordinator in (None, "auto"):
+            got = "none" if known.coordinator is None else "auto, which finds it out"
+            raise ValueError(f"{name}: expected --coordinator HOST:PORT beside {value}, got {got}")
 
 
 def _preset(experiment: Any, name: str) -> Any:

@@ -31,6 +31,17 @@ def test_a_mesh_is_read_and_written():
         (["--mesh", "data=1", "--executor", "dask"], "executor: expected none beside --mesh"),
         (["--mesh", "data=1", "--workers", "2"], "executor: expected none beside --mesh"),
         (["--coordinator", "127.0.0.1:1"], "mesh: expected the mesh that the processes"),
+        (["--mesh", "data=1", "--num-processes", "2"], "num_processes: expected --coordinator HOST:PORT"),
+        (["--process-id", "0"], "process_id: expected --coordinator HOST:PORT"),
+        (
+            ["--mesh", "data=1", "--coordinator", "auto", "--process-id", "0"],
+            "got auto, which finds it out",
+        ),
+        (["--scheduler", "tcp://127.0.0.1:9"], "scheduler: expected --executor dask"),
+        (
+            ["--scheduler", "scheduler.json", "--executor", "processes"],
+            "scheduler: expected --executor dask",
+        ),
     ],
 )
 def test_what_does_not_go_with_a_mesh_is_refused(words, said, tmp_path, capsys):
