@@ -265,7 +265,8 @@ def _collect(known: argparse.Namespace, _: Sequence[str], console: Console) -> i
         command += ["--preset", preset]
     if known.out is not None:
         command += ["--out", str(known.out)]
-    with Store(results, {k: v for k, v in header.items() if k != "schema"}, checker(experiment)) as store:
+    header = {k: v for k, v in header.items() if k != "schema"}
+    with Store(results, header, checker(experiment), writable=False) as store:
         show_lines(console, kept_store(results, store))
         finish(Run(experiment, config, preset, command, final), store, console)
     return 0
