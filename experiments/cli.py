@@ -34,6 +34,7 @@ from experiments.engine import (
 from experiments.environment import configure
 from experiments.files import (
     Run,
+    claimed,
     finish,
     json_values,
     kept_store,
@@ -171,7 +172,6 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     private = canonical(values) != canonical(json_values(preset)) or known.preset == "smoke"
     private = private or bool(experiment.left_out(config))
     results, final = places(experiment.name, known.preset, values, private, known.out)
-    refuse_another_run(final, values)
     header = {"experiment": experiment.name, "preset": known.preset, "config": values}
     if files := file_hashes(experiment, config):
         header["files"] = files
@@ -185,7 +185,7 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         command += ["--out", str(known.out)]
     runner = None
     try:
-        with Store(results, header, checker(experiment)) as store:
+        with claimed(results, final, values, Store(results, header, checker(experiment))) as store:
             show_lines(console, kept_store(results, store))
             executor, width = make()
             parts = experiment.parts(config, lambda points: [])
@@ -257,7 +257,7 @@ def _collect(known: argparse.Namespace, _: Sequence[str], console: Console) -> i
         raise ValueError(
             f"{results}: expected the name {expected.name} of its configuration; was it renamed?"
         )
-    refuse_another_run(final, values)
+    refuse_another_run(final, values, rebuild=True)
     command = ["python", "-m", "experiments", "collect", known.name]
     if not private and folder is None:  # the file of an unchanged preset says how to get all of it
         command = ["python", "-m", "experiments", "run", experiment.name, "--preset", preset]

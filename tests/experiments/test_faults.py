@@ -145,6 +145,49 @@ def test_two_runs_on_one_output_refuse_each_other(tmp_path, whole, capsys):
     assert run(whole) == 0
 
 
+def test_a_folder_is_of_one_run_also_before_and_after_it_is_finished(tmp_path, whole, monkeypatch, capsys):
+    path = next(whole.glob("*.jsonl"))
+    lines = path.read_text().splitlines(keepends=True)
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    (killed / path.name).write_text("".join(lines[:2]))
+    for change in (["--rates", "0.4"], ["--preset", "quick"]):
+        assert run(killed, *change) == 2
+        assert f"out: expected a folder of the same run, got {killed / path.name}" in capsys.readouterr().err
+    assert [entry.name for entry in killed.glob("*.json*")] == [path.name]
+    (killed / path.name).write_text(lines[0])  # begun by mistake: nothing is finished
+    header = {k: v for k, v in json.loads(lines[0]).items() if k != "schema"}
+    with Store(killed / path.name, header):
+        assert run(killed, "--rates", "0.4") == 2
+    compute, late = toy.Toy.compute, tmp_path / "late"
+
+    def another_comes(self, points):
+        (late / "smoke.json").write_text((whole / "smoke.json").read_text())
+        return compute(self, points)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(toy.Toy, "compute", another_comes)
+        assert run(late, "--rates", "0.4") == 2
+    assert (late / "smoke.json").read_text() == (whole / "smoke.json").read_text()
+    (late / "smoke.json").unlink()
+    assert run(late, "--rates", "0.4") == 0
+
+
+@pytest.mark.parametrize("content", [b'{"config": {"wid', b"[]", b"\xff\x00"])
+def test_a_damaged_final_file_is_named_and_collect_rebuilds_it(tmp_path, whole, capsys, content):
+    path = next(whole.glob("*.jsonl"))
+    (tmp_path / path.name).write_text(path.read_text())
+    final = tmp_path / "smoke.json"
+    final.write_bytes(content)
+    for command in (["run", TOY, "--workers", "0"], ["plot", TOY], ["verify", TOY]):
+        assert cli.main([*command, "--preset", "smoke", "--out", str(tmp_path)]) == 2
+        said = capsys.readouterr().err
+        assert f"{final}: expected the records of a finished run, got a damaged file" in said
+        assert "`collect` writes it again" in said
+    assert cli.main(["collect", TOY, "--preset", "smoke", "--out", str(tmp_path)]) == 0
+    assert records(tmp_path) == records(whole)
+
+
 def test_a_changed_configuration_is_a_run_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = ["run", TOY, "--preset", "smoke", "--workers", "0", "--quiet"]
