@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
+import traceback
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ from experiments.files import (
 )
 from experiments.points import from_unit
 from experiments.progress import Watch, show_lines, status_lines, unfinished_parts
-from experiments.runner import Runner
+from experiments.runner import BatchError, Runner
 from experiments.store import Store, canonical, read_lines
 from experiments.workers import EXECUTORS, choose, make_executor, stop_executor
 
@@ -61,7 +62,12 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _COMMANDS[known.command](known, rest, console)
     except (ValueError, OSError, RuntimeError) as error:
-        show_lines(Console(stderr=True), [f"error: {error}"])
+        said = [f"error: {error}"]
+        if (
+            isinstance(error, BatchError) and error.__cause__ is not None
+        ):  # also of code that is not this project's
+            said = ["".join(traceback.format_exception(error.__cause__)), *said]
+        show_lines(Console(stderr=True), said)
         return 2
 
 

@@ -30,6 +30,7 @@ side, resuming, watching, verifying, provenance and the command line come with i
     EXPERIMENT = Example()
 
 Then name it in `EXPERIMENTS`, or run it from anywhere: ``python -m experiments run my_module:EXPERIMENT --out DIR``.
+Every worker imports it: on a cluster the module has to be in the folder from which workers are started, or installed.
 
 Rules of a batch. Its points share all fields but ``Kind.values``, so one compiled program serves it; a program that
 also serves other batches (padded to a common width) is compiled once a process, and kept between processes
@@ -53,6 +54,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import os
+import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -208,11 +211,17 @@ def work(name: str, files: Mapping[str, str], unit: Unit) -> Answer:
         unit: the batch.
 
     Raises:
-        ValueError: if a file is not the one that the run began with, or records are not those of the unit.
+        ValueError: if the experiment cannot be imported here, or a file is not the one that the run began with.
     """
     configure()
     programs = keep_programs()
-    experiment = load(name)
+    try:
+        experiment = load(name)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; the worker on {platform.node()} in {os.getcwd()} needs the same module: start workers in its "
+            "folder, or install it (or name its folder in PYTHONPATH) where they run"
+        ) from error
     for path, expected in files.items():
         if _sha256(path) != expected:
             raise ValueError(f"{path}: expected the file that the run began with, got another one")

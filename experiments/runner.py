@@ -21,6 +21,12 @@ from experiments.store import Store, canonical
 from experiments.workers import ATTEMPTS, stop_executor
 
 T = TypeVar("T")
+
+
+class BatchError(RuntimeError):
+    """The computation of a batch failed; what it raised is the cause, with its traceback."""
+
+
 Compute = Callable[[Unit], Answer]
 Listener = Callable[[Unit, list[Record]], None]
 
@@ -63,6 +69,7 @@ class Runner:
 
         Raises:
             CancelledError: if the run was stopped.
+            BatchError: if its computation raises.
             RuntimeError: if workers die of it, or the executor gives it up.
         """
         key = canonical(unit)
@@ -113,7 +120,7 @@ class Runner:
             except Exception as error:
                 if type(error).__name__ == "KilledWorker":  # Dask's, after several workers
                     raise RuntimeError(f"workers died (out of memory?): {error}") from error
-                raise
+                raise BatchError(f"batch {canonical(unit)}: {type(error).__name__}: {error}") from error
         raise RuntimeError(
             f"workers died {ATTEMPTS} times (out of memory?) while they computed {canonical(unit)}"
         )

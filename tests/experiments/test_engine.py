@@ -267,6 +267,13 @@ def test_a_file_that_is_another_one_at_the_worker_is_refused(tmp_path):
         engine.work(TOY, {str(path): "0" * 64}, unit)
 
 
+def test_a_worker_that_cannot_import_the_experiment_says_what_to_do():
+    with pytest.raises(
+        ValueError, match=r"No module named 'my_own'.* worker on .* needs the same module: start"
+    ):
+        engine.work("my_own:EXPERIMENT", {}, {})
+
+
 def test_time_of_nested_compilations_counts_once(monkeypatch):
     clock = environment.CompileClock()
     now = iter([3.0, 4.0, 9.0])

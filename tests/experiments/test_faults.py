@@ -6,6 +6,7 @@ Damaged lines, changed configurations, older schemas and full disks are also in 
 import errno
 import json
 import os
+import re
 import runpy
 import signal
 import subprocess
@@ -209,17 +210,22 @@ def test_an_older_schema_is_refused_by_name(tmp_path, whole, capsys):
         assert "expected schema 1, got 0" in capsys.readouterr().err
 
 
-def test_an_error_of_a_batch_keeps_the_others(tmp_path, whole, monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, OSError, KeyError])
+def test_an_error_of_a_batch_keeps_the_others(tmp_path, whole, monkeypatch, capsys, error):
     compute = toy.Toy.compute
 
     def fails(self, points):
         if getattr(points[0], "steps", 0) == 4:
-            raise RuntimeError("a mistake")
+            raise error("a mistake")
         return compute(self, points)
 
     with monkeypatch.context() as patch:
         patch.setattr(toy.Toy, "compute", fails)
         assert run(tmp_path) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert "in fails" in said  # where it was raised
+    assert re.search(r'error: batch {.*"steps":4.*}: ' + error.__name__ + ": .*a mistake", said)
     assert len(lines_of(tmp_path)) == 3
     assert run(tmp_path) == 0
     assert records(tmp_path) == records(whole)
