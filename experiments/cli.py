@@ -24,6 +24,7 @@ from experiments import mesh
 from experiments.engine import (
     EXPERIMENTS,
     asker,
+    check_planned,
     checker,
     comparable,
     config_from,
@@ -166,6 +167,8 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     }
     config = experiment.resolve(config, given)
     _refuse_idle_options(known)
+    if known.mesh:
+        check_planned(experiment, config, mesh.parse_mesh(known.mesh))
     if known.coordinator:
         mesh.join(known.coordinator, known.num_processes, known.process_id)
     if known.mesh:

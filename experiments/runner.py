@@ -23,6 +23,10 @@ from experiments.workers import ATTEMPTS, stop_executor
 T = TypeVar("T")
 
 
+THREAD_NAME = "experiments-batch"
+"""Name of the threads in which tasks wait, and in which batches are computed that go to no other process."""
+
+
 class BatchError(RuntimeError):
     """The computation of a batch failed; what it raised is the cause, with its traceback."""
 
@@ -148,7 +152,7 @@ class Runner:
 
         # Daemons: an interrupt does not wait for a unit that is computed in this process.
         for _ in range(min(self._width, len(tasks))):
-            threading.Thread(target=work, daemon=True).start()
+            threading.Thread(target=work, daemon=True, name=THREAD_NAME).start()
         results: dict[int, Any] = {}
         try:
             while len(results) < len(tasks):

@@ -11,6 +11,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,10 @@ from types import SimpleNamespace
 import pytest
 
 from experiments import cli
+from experiments.engine import Answer
+from experiments.runner import Runner
 from experiments.store import Store
+from experiments.workers import InProcess
 from tests.experiments import toy
 
 TOY = "tests.experiments.toy:EXPERIMENT"
@@ -110,6 +114,35 @@ def test_an_interrupt_while_modules_are_imported_shows_no_traceback(monkeypatch,
         runpy.run_module("experiments", run_name="__main__")
     assert left.value.code == cli.INTERRUPTED
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_an_error_beside_a_batch_that_is_computed_leaves_with_its_status(monkeypatch, tmp_path):
+    """The interpreter must not end around a thread that is inside a compiled program."""
+    begun, go_on, left = threading.Event(), threading.Event(), []
+
+    def compute(unit):
+        begun.set()
+        assert go_on.wait(20)
+        return Answer([], {})
+
+    def main(_):
+        def fails():
+            assert begun.wait(20)
+            raise RuntimeError("a mistake")
+
+        with Store(tmp_path / "run.jsonl", {}) as store:
+            runner = Runner(store, InProcess(), compute, width=2)
+            tasks = [lambda: runner.records({"n": 1}), fails]
+            with pytest.raises(RuntimeError, match="a mistake"):
+                runner.run(tasks)
+        return 2
+
+    monkeypatch.setitem(sys.modules, "experiments.cli", SimpleNamespace(main=main))
+    monkeypatch.setattr(os, "_exit", left.append)
+    with pytest.raises(SystemExit):
+        runpy.run_module("experiments", run_name="__main__")
+    go_on.set()
+    assert left == [2]
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_space_lets_it_go_on(tmp_path, whole, monkeypatch, capsys):
