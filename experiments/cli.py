@@ -188,7 +188,8 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         make = lambda: (mesh.MeshExecutor(), 1)  # noqa: E731
     else:
         executor_name, workers = choose(known.executor, known.workers)
-        make = partial(make_executor, executor_name, workers, known.scheduler)
+        say = lambda line: show_lines(console, [line])  # noqa: E731
+        make = partial(make_executor, executor_name, workers, known.scheduler, say)
     command = ["python", "-m", "experiments", "run", known.name, "--preset", known.preset, *rest]
     if known.out is not None:
         command += ["--out", str(known.out)]
