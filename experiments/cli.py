@@ -108,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--preset", default="quick", help="a preset's name, see `list` (default: quick)"
             )
-    status.add_argument("folder", nargs="?", type=Path, help="folder of runs (default: all under runs/)")
+    status.add_argument(
+        "folder", nargs="?", type=Path, help="folder of runs (default: those under runs/ of each experiment)"
+    )
     status.add_argument("--experiment", help="module:attribute of an experiment that `list` does not know")
     for command in (run, plot, status, verify, collect):
         command.add_argument("--out", type=Path, help="folder of a private run")
@@ -311,12 +313,18 @@ def _plot(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
 
 def _status(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
     folder = known.folder or known.out
-    folders = [folder] if folder else [Path("runs") / name for name in EXPERIMENTS]
+    names = list(EXPERIMENTS) if known.experiment is None else [load(known.experiment).name]
+    folders = [folder] if folder else [Path("runs") / name for name in names]
     found = sorted(path for folder in folders for path in folder.glob("*.jsonl"))
     for path in found:
         show_lines(console, status_lines(path, known.experiment))
     if not found:
-        show_lines(console, [f"no runs in {', '.join(map(str, folders))}"])
+        hint = (
+            ""
+            if folder or known.experiment
+            else "; --experiment module:attribute looks for those of your own"
+        )
+        show_lines(console, [f"no runs in {', '.join(map(str, folders))}{hint}"])
     return 0
 
 
@@ -343,7 +351,10 @@ def _verify(known: argparse.Namespace, __: Sequence[str], console: Console) -> i
     different = 0
     try:
         for unit, expected in chosen:
-            got = executor.submit(work, name, files, unit).result().records
+            try:
+                got = executor.submit(work, name, files, unit).result().records
+            except Exception as error:
+                raise BatchError(f"batch {canonical(unit)}: {type(error).__name__}: {error}") from error
             kind = experiment.kinds[unit["kind"]]
             same = [comparable(r, kind) for r in got] == [comparable(r, kind) for r in expected]
             different += not same

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from experiments.engine import Experiment, collect
 from experiments.environment import versions
-from experiments.progress import show_lines
+from experiments.progress import seconds_of, show_lines
 from experiments.store import (
     SCHEMA,
     Line,
@@ -159,10 +159,10 @@ def kept_store(path: Path, store: Store) -> list[str]:
         said.append(f"going on with {len(store)} finished batches of {path}")
     now, before = (
         versions(),
-        [line.notes["environment"] for line in store.lines() if "environment" in line.notes],
+        [made for line in store.lines() if isinstance(made := line.notes.get("environment"), dict)],
     )
     for name in now:
-        others = sorted({made[name] for made in before if made.get(name, now[name]) != now[name]})
+        others = sorted({str(made[name]) for made in before if made.get(name, now[name]) != now[name]})
         if others:
             said.append(f"some of them were made with {name} {', '.join(others)}, this is {now[name]}")
     return said
@@ -205,9 +205,9 @@ def finish(run: Run, store: Store, console: Console) -> None:
 
 def _computing(lines: Sequence[Line]) -> dict[str, Any]:
     """Time that workers spent on the batches whose lines say so: in all, and compiling."""
-    times = [line.notes["seconds"] for line in lines if "seconds" in line.notes]
+    times = [total for line in lines if (total := seconds_of(line, "total")) is not None]
     return {
         "batches": len(times),
-        "seconds": round(sum(time["total"] for time in times), 3),
-        "compiling_seconds": round(sum(time["compiling"] for time in times), 3),
+        "seconds": round(sum(times), 3),
+        "compiling_seconds": round(sum(seconds_of(line, "compiling") or 0.0 for line in lines), 3),
     }
