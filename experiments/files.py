@@ -190,7 +190,11 @@ def finish(run: Run, store: Store, console: Console) -> None:
         "records": rows,
     }
     refuse_another_run(run.final, values, rebuild=True)  # also what came there meanwhile
-    write_json(run.final, data)
+    try:
+        write_json(run.final, data)
+    except OSError as error:
+        why = f"{error.strerror}; what is finished is kept in {store.path}, the same command writes the rest"
+        raise OSError(error.errno, why, str(run.final)) from error
     drawn = run.experiment.plot(data, run.final.parent, run.final.stem)
     run.experiment.show(data, console)
     show_lines(

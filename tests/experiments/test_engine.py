@@ -130,8 +130,12 @@ def test_a_digit_that_changed_is_noticed(finished, tmp_path, capsys):
         r'("loss":\d\.\d)\d', lambda found: found[1] + str((int(found[0][-1]) + 1) % 10), text[3], count=1
     )
     (tmp_path / path.name).write_text("".join(text))
+    assert cli.main(["status", str(tmp_path), "--experiment", TOY]) == 0
+    assert "line 4: its checksum is wrong; computed again by the next run" in capsys.readouterr().out
     assert run(tmp_path) == 0
     assert "line 4: its checksum is wrong" in capsys.readouterr().out
+    assert cli.main(["status", str(tmp_path), "--experiment", TOY]) == 0
+    assert "line 4" not in capsys.readouterr().out  # it has been computed again
 
 
 def test_a_worker_that_gives_wrong_records_stops_the_run(tmp_path, capsys, monkeypatch):

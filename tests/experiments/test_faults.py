@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import cli
+from experiments import cli, files
 from experiments.engine import Answer
 from experiments.runner import Runner
 from experiments.store import Store
@@ -168,6 +168,22 @@ def test_a_disk_that_fills_up_stops_the_run_and_space_lets_it_go_on(tmp_path, wh
     assert lines_of(tmp_path)[: len(before)] == before
     assert len(units(tmp_path)) == len(set(units(tmp_path)))
     assert records(tmp_path) == records(whole)
+
+
+def test_a_disk_that_is_full_for_the_final_file_alone_says_what_is_kept(tmp_path, whole, monkeypatch, capsys):
+    path = next(whole.glob("*.jsonl"))
+    (tmp_path / path.name).write_text(path.read_text())
+
+    def full(path, value):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_json", full)
+        assert run(tmp_path) == 2
+    assert re.search(
+        r"No space left on device; what is finished is kept in .*jsonl.*smoke\.json", capsys.readouterr().err
+    )
+    assert run(tmp_path) == 0
 
 
 def test_two_runs_on_one_output_refuse_each_other(tmp_path, whole, capsys):
