@@ -248,10 +248,8 @@ def status_lines(path: Path, named: str | None = None) -> list[str]:
         f"    {len(parts) - len(left)}/{len(parts)} parts, {len(done)} finished batches, "
         f"{points} of about {total} points{_pace(done, parts, left)}",
     ]
-    if left:  # else what damaged lines held has been computed again
-        lines += [
-            f"    line {number}: {why}; computed again by the next run" for number, why in damaged.items()
-        ]
+    then = "computed again by the next run" if left else "nothing is missing, it has been made good"
+    lines += [f"    line {number}: {why}; {then}" for number, why in damaged.items()]
     estimates = Estimates(experiment)
     for line in done.values():
         with contextlib.suppress(ValueError):
