@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 
 if __name__ in ("__main__", "__mp_main__"):
     # One BLAS thread: units run side by side, and OpenBLAS threads that compete for cores are many times slower.
@@ -18,8 +19,9 @@ if __name__ == "__main__":
     except KeyboardInterrupt:  # while it was still importing or finishing; a run itself answers its own
         print("interrupted", file=sys.stderr)
         _status = 130
-    if _status == 130:
-        # A unit that is computed in this process cannot be stopped, and need not: it is not waited for.
+    if _status == 130 or any(thread.name == "experiments-batch" for thread in threading.enumerate()):
+        # A unit that is computed in this process cannot be stopped, and need not: it is not waited for. An interpreter
+        # that ended around it would abort, with another status.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(_status)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
+import traceback
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from experiments import mesh
 from experiments.engine import (
     EXPERIMENTS,
     asker,
+    check_planned,
     checker,
     comparable,
     config_from,
@@ -34,6 +36,7 @@ from experiments.engine import (
 from experiments.environment import configure
 from experiments.files import (
     Run,
+    claimed,
     finish,
     json_values,
     kept_store,
@@ -43,7 +46,7 @@ from experiments.files import (
 )
 from experiments.points import from_unit
 from experiments.progress import Watch, show_lines, status_lines, unfinished_parts
-from experiments.runner import Runner
+from experiments.runner import BatchError, Runner
 from experiments.store import Store, canonical, read_lines
 from experiments.workers import EXECUTORS, choose, make_executor, stop_executor
 
@@ -60,7 +63,12 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _COMMANDS[known.command](known, rest, console)
     except (ValueError, OSError, RuntimeError) as error:
-        show_lines(Console(stderr=True), [f"error: {error}"])
+        said = [f"error: {error}"]
+        if (
+            isinstance(error, BatchError) and error.__cause__ is not None
+        ):  # also of code that is not this project's
+            said = ["".join(traceback.format_exception(error.__cause__)), *said]
+        show_lines(Console(stderr=True), said)
         return 2
 
 
@@ -100,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--preset", default="quick", help="a preset's name, see `list` (default: quick)"
             )
-    status.add_argument("folder", nargs="?", type=Path, help="folder of runs (default: all under runs/)")
+    status.add_argument(
+        "folder", nargs="?", type=Path, help="folder of runs (default: those under runs/ of each experiment)"
+    )
     status.add_argument("--experiment", help="module:attribute of an experiment that `list` does not know")
     for command in (run, plot, status, verify, collect):
         command.add_argument("--out", type=Path, help="folder of a private run")
@@ -158,10 +168,9 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         re.sub("^--(no-)?", "", word.partition("=")[0]).replace("-", "_") for word in rest if word[:2] == "--"
     }
     config = experiment.resolve(config, given)
-    if known.coordinator and not known.mesh:
-        raise ValueError("mesh: expected the mesh that the processes of a coordinator make, got none")
-    if known.mesh and (known.executor == "dask" or known.workers or known.executor == "processes"):
-        raise ValueError("executor: expected none beside --mesh, which computes in this process")
+    _refuse_idle_options(known)
+    if known.mesh:
+        check_planned(experiment, config, mesh.parse_mesh(known.mesh))
     if known.coordinator:
         mesh.join(known.coordinator, known.num_processes, known.process_id)
     if known.mesh:
@@ -174,7 +183,6 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     private = canonical(values) != canonical(json_values(preset)) or known.preset == "smoke"
     private = private or bool(experiment.left_out(config))
     results, final = places(experiment.name, known.preset, values, private, known.out)
-    refuse_another_run(final, values)
     header = {"experiment": experiment.name, "preset": known.preset, "config": values}
     if files := file_hashes(experiment, config):
         header["files"] = files
@@ -182,13 +190,14 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
         make = lambda: (mesh.MeshExecutor(), 1)  # noqa: E731
     else:
         executor_name, workers = choose(known.executor, known.workers)
-        make = partial(make_executor, executor_name, workers, known.scheduler)
+        say = lambda line: show_lines(console, [line])  # noqa: E731
+        make = partial(make_executor, executor_name, workers, known.scheduler, say)
     command = ["python", "-m", "experiments", "run", known.name, "--preset", known.preset, *rest]
     if known.out is not None:
         command += ["--out", str(known.out)]
     runner = None
     try:
-        with Store(results, header, checker(experiment)) as store:
+        with claimed(results, final, values, Store(results, header, checker(experiment))) as store:
             show_lines(console, kept_store(results, store))
             executor, width = make()
             parts = experiment.parts(config, lambda points: [])
@@ -215,6 +224,21 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
             stop_executor(runner.executor)
         mesh.stop()
     return 0
+
+
+def _refuse_idle_options(known: argparse.Namespace) -> None:
+    """Options of ``run`` that would not be heeded are mistakes."""
+    if known.coordinator and not known.mesh:
+        raise ValueError("mesh: expected the mesh that the processes of a coordinator make, got none")
+    if known.mesh and (known.executor in ("dask", "processes") or known.workers):
+        raise ValueError("executor: expected none beside --mesh, which computes in this process")
+    if known.scheduler and known.executor != "dask":
+        raise ValueError(f"scheduler: expected --executor dask beside it, got --executor {known.executor}")
+    for name in ("num_processes", "process_id"):
+        value = getattr(known, name)
+        if value is not None and known.coordinator in (None, "auto"):
+            got = "none" if known.coordinator is None else "auto, which finds it out"
+            raise ValueError(f"{name}: expected --coordinator HOST:PORT beside {value}, got {got}")
 
 
 def _preset(experiment: Any, name: str) -> Any:
@@ -245,7 +269,7 @@ def _collect(known: argparse.Namespace, _: Sequence[str], console: Console) -> i
         raise ValueError(
             f"{results}: expected the name {expected.name} of its configuration; was it renamed?"
         )
-    refuse_another_run(final, values)
+    refuse_another_run(final, values, rebuild=True)
     command = ["python", "-m", "experiments", "collect", known.name]
     if not private and folder is None:  # the file of an unchanged preset says how to get all of it
         command = ["python", "-m", "experiments", "run", experiment.name, "--preset", preset]
@@ -253,7 +277,8 @@ def _collect(known: argparse.Namespace, _: Sequence[str], console: Console) -> i
         command += ["--preset", preset]
     if known.out is not None:
         command += ["--out", str(known.out)]
-    with Store(results, {k: v for k, v in header.items() if k != "schema"}, checker(experiment)) as store:
+    header = {k: v for k, v in header.items() if k != "schema"}
+    with Store(results, header, checker(experiment), writable=False) as store:
         show_lines(console, kept_store(results, store))
         finish(Run(experiment, config, preset, command, final), store, console)
     return 0
@@ -288,12 +313,18 @@ def _plot(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
 
 def _status(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
     folder = known.folder or known.out
-    folders = [folder] if folder else [Path("runs") / name for name in EXPERIMENTS]
+    names = list(EXPERIMENTS) if known.experiment is None else [load(known.experiment).name]
+    folders = [folder] if folder else [Path("runs") / name for name in names]
     found = sorted(path for folder in folders for path in folder.glob("*.jsonl"))
     for path in found:
         show_lines(console, status_lines(path, known.experiment))
     if not found:
-        show_lines(console, [f"no runs in {', '.join(map(str, folders))}"])
+        hint = (
+            ""
+            if folder or known.experiment
+            else "; --experiment module:attribute looks for those of your own"
+        )
+        show_lines(console, [f"no runs in {', '.join(map(str, folders))}{hint}"])
     return 0
 
 
@@ -320,7 +351,10 @@ def _verify(known: argparse.Namespace, __: Sequence[str], console: Console) -> i
     different = 0
     try:
         for unit, expected in chosen:
-            got = executor.submit(work, name, files, unit).result().records
+            try:
+                got = executor.submit(work, name, files, unit).result().records
+            except Exception as error:
+                raise BatchError(f"batch {canonical(unit)}: {type(error).__name__}: {error}") from error
             kind = experiment.kinds[unit["kind"]]
             same = [comparable(r, kind) for r in got] == [comparable(r, kind) for r in expected]
             different += not same

@@ -30,6 +30,7 @@ side, resuming, watching, verifying, provenance and the command line come with i
     EXPERIMENT = Example()
 
 Then name it in `EXPERIMENTS`, or run it from anywhere: ``python -m experiments run my_module:EXPERIMENT --out DIR``.
+Every worker imports it: on a cluster the module has to be in the folder from which workers are started, or installed.
 
 Rules of a batch. Its points share all fields but ``Kind.values``, so one compiled program serves it; a program that
 also serves other batches (padded to a common width) is compiled once a process, and kept between processes
@@ -43,9 +44,9 @@ Where the next point depends on answers (a search), override `Experiment.parts`:
 ``ask(points)`` as often as it likes and gets records in the order of the points. Parts run side by side in the order
 given; the same parts with an ``ask`` that only looks into a store give the records of a run, finished or not.
 
-Further hooks, all with defaults: `summary` (what is located from the records), `resolve` (check and complete a
-configuration), `input_files`, `left_out` (what cannot be run here), `describe`, `group` and `estimate` (what a watcher
-sees), `plot` and `show` (what a reader sees).
+Further hooks, all with defaults: `summary_of` (what is located from the records), `resolve` (check and complete a
+configuration), `check_mesh`, `input_files`, `left_out` (what cannot be run here), `describe`, `group` and `estimate`
+(what a watcher sees), `plot` and `show` (what a reader sees).
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import os
+import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,6 +139,9 @@ class Experiment(Generic[C]):
         """The records of one batch, in the order of its points."""
         raise NotImplementedError(f"{self.name}: expected compute to be defined")
 
+    def check_mesh(self, points: Sequence[Point], mesh: Mapping[str, int]) -> None:
+        """Raise ValueError if a batch cannot be computed on a mesh of these sizes by axis."""
+
     def shown(self, point: Point) -> Record:
         """A point's fields as its record shows them."""
         return {field.name: getattr(point, field.name) for field in dataclasses.fields(point)}
@@ -208,11 +214,17 @@ def work(name: str, files: Mapping[str, str], unit: Unit) -> Answer:
         unit: the batch.
 
     Raises:
-        ValueError: if a file is not the one that the run began with, or records are not those of the unit.
+        ValueError: if the experiment cannot be imported here, or a file is not the one that the run began with.
     """
     configure()
     programs = keep_programs()
-    experiment = load(name)
+    try:
+        experiment = load(name)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; the worker on {platform.node()} in {os.getcwd()} needs the same module: start workers in its "
+            "folder, or install it (or name its folder in PYTHONPATH) where they run"
+        ) from error
     for path, expected in files.items():
         if _sha256(path) != expected:
             raise ValueError(f"{path}: expected the file that the run began with, got another one")
@@ -261,6 +273,30 @@ def checker(experiment: Experiment[Any]) -> Callable[[Any, Any], None]:
                     raise ValueError(f"records: expected {name} = {value!r}, got {record[name]!r}")
 
     return check
+
+
+def check_planned(experiment: Experiment[Any], config: Any, mesh: Mapping[str, int]) -> None:
+    """Check on a mesh what is known before anything is computed: every grid, and where every search begins.
+
+    Raises:
+        ValueError: naming the part and why its batch does not fit.
+    """
+    asked: list[Sequence[Point]] = []
+
+    def ask(points: Sequence[Point]) -> list[Record]:
+        asked.append(points)
+        raise Unfinished
+
+    for part in experiment.parts(config, ask):
+        asked.clear()
+        with contextlib.suppress(Unfinished):
+            part.run()
+        for points in asked:
+            for _, batch in to_units(experiment.kinds, points):
+                try:
+                    experiment.check_mesh(batch, mesh)
+                except ValueError as error:
+                    raise ValueError(f"mesh: expected one that fits {part.name}; {error}") from error
 
 
 def asker(kinds: Mapping[str, Kind], records_of: Callable[[Unit], list[Record]]) -> Ask:

@@ -124,7 +124,7 @@ def cache_folder() -> Path | None:
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mha-jax" / "compiled"
     flags = _cpuinfo("flags") or platform.processor()
     kind = hashlib.sha256(f"{flags} {metadata.version('jaxlib')}".encode()).hexdigest()[:8]
-    return (Path(named) if named else base) / f"{platform.machine()}-{kind}-{cores()}"
+    return (Path(named).expanduser() if named else base) / f"{platform.machine()}-{kind}-{cores()}"
 
 
 class CompiledPrograms:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from rich.console import Console
 
 from experiments.engine import Experiment, collect
 from experiments.environment import versions
-from experiments.progress import show_lines
-from experiments.store import SCHEMA, Line, Store, canonical, digest, write_json
+from experiments.progress import seconds_of, show_lines
+from experiments.store import (
+    SCHEMA,
+    Line,
+    Store,
+    canonical,
+    digest,
+    held,
+    read_lines,
+    write_json,
+)
 
 
 @dataclass(frozen=True)
@@ -44,18 +55,68 @@ def places(name: str, preset: str, values: Any, private: bool, out: Path | None)
     return folder / f"{stem}.jsonl", final / f"{preset}.json"
 
 
-def refuse_another_run(final: Path, values: Mapping[str, Any]) -> None:
+def refuse_another_run(final: Path, values: Mapping[str, Any], *, rebuild: bool = False) -> None:
     """Figures and records of one folder are of one run.
 
+    Args:
+        final: the run's final file.
+        values: its configuration.
+        rebuild: the file is written from the store in any case, so it may be damaged.
+
     Raises:
-        ValueError: if the final file there is of another configuration.
+        ValueError: if the final file there is of another configuration, or (without ``rebuild``) damaged.
     """
     if final.exists() and final.parent.parts[:1] != ("figures",):
-        found = json.loads(final.read_text(encoding="utf-8")).get("config")
+        try:
+            found = _read_object(final).get("config")
+        except ValueError:
+            if rebuild:
+                return
+            raise
         if canonical(found) != canonical(values):
             raise ValueError(
                 f"out: expected a folder of the same run, got {final} of another one; use another --out"
             )
+
+
+def refuse_another_store(results: Path, final: Path) -> None:
+    """Where the final file stands beside the results, there are no results of another run.
+
+    Results without a finished batch are none, unless a process is at work on them.
+
+    Raises:
+        ValueError: naming the other run's results.
+    """
+    if final.parent != results.parent:
+        return
+    for other in sorted(results.parent.glob("*.jsonl")):
+        if other.name == results.name:
+            continue
+        try:
+            header, lines, _, _ = read_lines(other)
+        except ValueError:  # no results of a run
+            continue
+        if isinstance(header, dict) and "experiment" in header and (lines or held(other)):
+            raise ValueError(
+                f"out: expected a folder of the same run, got {other} of another one; use another --out"
+            )
+
+
+@contextlib.contextmanager
+def claimed(results: Path, final: Path, values: Mapping[str, Any], store: Store) -> Iterator[Store]:
+    """Open a run's store in a folder of no other run. Of runs that begin at a time in one folder, one is the first.
+
+    Raises:
+        ValueError: as `refuse_another_run`, `refuse_another_store` and `Store`.
+        RuntimeError: as `Store`.
+    """
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        with FileLock(results.parent / ".folder.lock", timeout=60):
+            refuse_another_run(final, values)
+            refuse_another_store(results, final)
+            stack.enter_context(store)
+        yield store
 
 
 def read_final(path: Path) -> dict[str, Any]:
@@ -63,15 +124,29 @@ def read_final(path: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if there is none.
-        ValueError: if it is of another schema.
+        ValueError: if it is damaged or of another schema.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected the records of a finished run, found none; run it first")
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        got = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise ValueError(f"{path}: expected schema {SCHEMA}, got {got!r}")
+    data = _read_object(path)
+    if data.get("schema") != SCHEMA:
+        raise ValueError(f"{path}: expected schema {SCHEMA}, got {data.get('schema')!r}")
     return data
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # also of bytes that are no text
+        got = str(error)
+    else:
+        if isinstance(data, dict):
+            return data
+        got = type(data).__name__
+    raise ValueError(
+        f"{path}: expected the records of a finished run, got a damaged file ({got}); "
+        "`collect` writes it again from the results"
+    )
 
 
 def kept_store(path: Path, store: Store) -> list[str]:
@@ -84,10 +159,10 @@ def kept_store(path: Path, store: Store) -> list[str]:
         said.append(f"going on with {len(store)} finished batches of {path}")
     now, before = (
         versions(),
-        [line.notes["environment"] for line in store.lines() if "environment" in line.notes],
+        [made for line in store.lines() if isinstance(made := line.notes.get("environment"), dict)],
     )
     for name in now:
-        others = sorted({made[name] for made in before if made.get(name, now[name]) != now[name]})
+        others = sorted({str(made[name]) for made in before if made.get(name, now[name]) != now[name]})
         if others:
             said.append(f"some of them were made with {name} {', '.join(others)}, this is {now[name]}")
     return said
@@ -114,7 +189,12 @@ def finish(run: Run, store: Store, console: Console) -> None:
         "unfinished": unfinished,
         "records": rows,
     }
-    write_json(run.final, data)
+    refuse_another_run(run.final, values, rebuild=True)  # also what came there meanwhile
+    try:
+        write_json(run.final, data)
+    except OSError as error:
+        why = f"{error.strerror}; what is finished is kept in {store.path}, the same command writes the rest"
+        raise OSError(error.errno, why, str(run.final)) from error
     drawn = run.experiment.plot(data, run.final.parent, run.final.stem)
     run.experiment.show(data, console)
     show_lines(
@@ -129,9 +209,9 @@ def finish(run: Run, store: Store, console: Console) -> None:
 
 def _computing(lines: Sequence[Line]) -> dict[str, Any]:
     """Time that workers spent on the batches whose lines say so: in all, and compiling."""
-    times = [line.notes["seconds"] for line in lines if "seconds" in line.notes]
+    times = [total for line in lines if (total := seconds_of(line, "total")) is not None]
     return {
         "batches": len(times),
-        "seconds": round(sum(time["total"] for time in times), 3),
-        "compiling_seconds": round(sum(time["compiling"] for time in times), 3),
+        "seconds": round(sum(times), 3),
+        "compiling_seconds": round(sum(seconds_of(line, "compiling") or 0.0 for line in lines), 3),
     }

@@ -31,7 +31,7 @@ from experiments.engine import (
     load,
 )
 from experiments.points import Record, from_unit
-from experiments.store import Line, canonical, held, read_lines
+from experiments.store import SCHEMA, Line, canonical, held, read_lines
 
 LOG_EVERY = 10.0
 """Seconds between two lines in a log."""
@@ -221,7 +221,16 @@ def status_lines(path: Path, named: str | None = None) -> list[str]:
         header, done, damaged, whole = read_lines(path)
         if header is None:
             return [f"{path}: empty"]
-        experiment = load(named or header["experiment"])
+        if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+            schema = header.get("schema") if isinstance(header, dict) else header
+            return [
+                f"{path}: expected schema {SCHEMA}, got {schema!r}, written by another version or no results"
+            ]
+        try:
+            experiment = load(named or header["experiment"])
+        except ValueError as error:
+            hint = "; if it is your own, name it by --experiment module:attribute"
+            return [f"{path}: {error}{'' if named else hint}"]
         header, done, damaged, whole = read_lines(path, checker(experiment))
         config = config_from(experiment, header["config"])
         parts = experiment.parts(config, lambda points: [])
@@ -239,12 +248,24 @@ def status_lines(path: Path, named: str | None = None) -> list[str]:
         f"    {len(parts) - len(left)}/{len(parts)} parts, {len(done)} finished batches, "
         f"{points} of about {total} points{_pace(done, parts, left)}",
     ]
-    lines += [f"    line {number}: {why}; computed again by the next run" for number, why in damaged.items()]
+    then = "computed again by the next run" if left else "nothing is missing, it has been made good"
+    lines += [f"    line {number}: {why}; {then}" for number, why in damaged.items()]
     estimates = Estimates(experiment)
     for line in done.values():
         with contextlib.suppress(ValueError):
             estimates.add(line.unit, line.records)
     return lines + [f"    {group}: {found}" for group, found in estimates.all().items()]
+
+
+def number_of(value: Any) -> float | None:
+    """A note that should be a number, or None: notes are anyone's."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def seconds_of(line: Line, name: str) -> float | None:
+    """The time that a worker noted with a batch under a name, if it did."""
+    times = line.notes.get("seconds")
+    return number_of(times.get(name)) if isinstance(times, dict) else None
 
 
 def _records(done: dict[str, Line], unit: Any) -> list[Record] | None:
@@ -254,10 +275,10 @@ def _records(done: dict[str, Line], unit: Any) -> list[Record] | None:
 
 def _pace(done: dict[str, Line], parts: Sequence[Part], left: Sequence[int]) -> str:
     """When the last batch came, and how much computing time all of them took."""
-    times = [line.notes["at"] for line in done.values() if "at" in line.notes]
+    times = [at for line in done.values() if (at := number_of(line.notes.get("at"))) is not None]
     if not times:
         return ""
-    spent = sum(line.notes["seconds"]["total"] for line in done.values() if "seconds" in line.notes)
+    spent = sum(seconds_of(line, "total") or 0.0 for line in done.values())
     return f", {duration(spent)} of computing, last batch {duration(max(0.0, time.time() - max(times)))} ago"
 
 

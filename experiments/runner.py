@@ -21,6 +21,16 @@ from experiments.store import Store, canonical
 from experiments.workers import ATTEMPTS, stop_executor
 
 T = TypeVar("T")
+
+
+THREAD_NAME = "experiments-batch"
+"""Name of the threads in which tasks wait, and in which batches are computed that go to no other process."""
+
+
+class BatchError(RuntimeError):
+    """The computation of a batch failed; what it raised is the cause, with its traceback."""
+
+
 Compute = Callable[[Unit], Answer]
 Listener = Callable[[Unit, list[Record]], None]
 
@@ -63,6 +73,7 @@ class Runner:
 
         Raises:
             CancelledError: if the run was stopped.
+            BatchError: if its computation raises.
             RuntimeError: if workers die of it, or the executor gives it up.
         """
         key = canonical(unit)
@@ -113,7 +124,7 @@ class Runner:
             except Exception as error:
                 if type(error).__name__ == "KilledWorker":  # Dask's, after several workers
                     raise RuntimeError(f"workers died (out of memory?): {error}") from error
-                raise
+                raise BatchError(f"batch {canonical(unit)}: {type(error).__name__}: {error}") from error
         raise RuntimeError(
             f"workers died {ATTEMPTS} times (out of memory?) while they computed {canonical(unit)}"
         )
@@ -141,7 +152,7 @@ class Runner:
 
         # Daemons: an interrupt does not wait for a unit that is computed in this process.
         for _ in range(min(self._width, len(tasks))):
-            threading.Thread(target=work, daemon=True).start()
+            threading.Thread(target=work, daemon=True, name=THREAD_NAME).start()
         results: dict[int, Any] = {}
         try:
             while len(results) < len(tasks):

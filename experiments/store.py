@@ -19,11 +19,18 @@ import os
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
 from experiments.points import Record
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
 
 SCHEMA = 1
 Unit = Mapping[str, Any]
@@ -67,7 +74,8 @@ def write_json(path: Path, value: Any) -> None:
 class Store:
     """Finished units of one run, on disk as ``path`` and in memory.
 
-    Use it as a context manager: it holds a lock beside the file.
+    Use it as a context manager: it holds a lock beside the file. One that is not ``writable`` takes no lock and writes
+    nothing, so that it also opens what is finished in a folder that cannot be written.
 
     Attributes:
         path: the file of JSON lines.
@@ -78,7 +86,14 @@ class Store:
         RuntimeError: on entering, if another process holds the store.
     """
 
-    def __init__(self, path: Path, header: Mapping[str, Any], check: Check = lambda unit, records: None):
+    def __init__(
+        self,
+        path: Path,
+        header: Mapping[str, Any],
+        check: Check = lambda unit, records: None,
+        *,
+        writable: bool = True,
+    ):
         self.path = path
         self.damaged: dict[int, str] = {}
         self._header = {"schema": SCHEMA, **header}
@@ -86,22 +101,27 @@ class Store:
         self._done: dict[str, Line] = {}
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._file: int | None = None
+        self._writable = writable
 
     def __enter__(self) -> Store:
+        if not self._writable:
+            if held(self.path):
+                raise self._held_by_another()
+            found, self._done, self.damaged, _ = read_lines(self.path, self._check)
+            self._refuse_another(found)
+            return self
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._lock.acquire(timeout=1.0)  # `status` takes it for a moment
+            self._lock.acquire(timeout=1.0)  # `held` keeps it for a moment
         except Timeout:
-            raise RuntimeError(
-                f"another process is writing {self.path}; wait for it, or use another --out"
-            ) from None
+            raise self._held_by_another() from None
         try:
             found, lines, self.damaged, whole = read_lines(self.path, self._check)
             if found is not None:
                 self._refuse_another(found)
             self._done = lines
             self._file = os.open(
-                self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+                self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666
             )
             if found is None:
                 os.ftruncate(
@@ -120,6 +140,9 @@ class Store:
             os.close(self._file)
             self._file = None
         self._lock.release()
+
+    def _held_by_another(self) -> RuntimeError:
+        return RuntimeError(f"another process is writing {self.path}; wait for it, or use another --out")
 
     def __len__(self) -> int:
         """Units finished."""
@@ -236,15 +259,22 @@ def read_lines(
 
 
 def held(path: Path) -> bool:
-    """Whether a process is writing a store now."""
-    lock = FileLock(path.with_name(path.name + ".lock"))
-    if not Path(lock.lock_file).exists():
+    """Whether a process is writing a store now; writes nothing, also not to the lock's file."""
+    lock = path.with_name(path.name + ".lock")
+    if not lock.exists():
         return False
-    try:
-        with lock.acquire(timeout=0):
-            return False
-    except Timeout:
-        return True
+    if fcntl is None:
+        try:
+            with FileLock(lock).acquire(timeout=0):
+                return False
+        except Timeout:
+            return True
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # a reader's, which closing lets go
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _differences(expected: Mapping[str, Any], found: Mapping[str, Any], prefix: str = "") -> str:

@@ -12,6 +12,7 @@ serves as well; that of Dask is here because it reaches clusters of every kind.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -34,6 +35,13 @@ ATTEMPTS = 3
 
 MIN_DASK_BATCHES = 16
 """Batches sent to a cluster at a time where nothing is said: its workers may still be joining."""
+
+
+WAIT = 60.0
+"""Seconds in which a scheduler has to write its file and to answer."""
+LOOK_EVERY = 10.0
+"""Seconds between two looks at whether a cluster has workers."""
+Say = Callable[[str], None]
 
 
 class InProcess(Executor):
@@ -70,12 +78,16 @@ class InProcess(Executor):
 class DaskExecutor(Executor):
     """An executor of a Dask cluster. The scheduler gives units of workers that died to others.
 
+    Args:
+        address: of the scheduler, or its file, which it may write a little later.
+        say: hears what the executor waits for: the scheduler's file, or workers.
+
     Raises:
         ValueError: without an address, or where the extra ``cluster`` is not installed.
         OSError: if no scheduler answers there.
     """
 
-    def __init__(self, address: str | None) -> None:
+    def __init__(self, address: str | None, say: Say = lambda _: None) -> None:
         if not address:
             raise ValueError(
                 "scheduler: expected the address of a Dask scheduler, such as tcp://HOST:8786, or its scheduler file"
@@ -86,9 +98,27 @@ class DaskExecutor(Executor):
             raise ValueError(
                 f"executor: expected dask.distributed to be installed, got {error}; pip install '.[cluster]'"
             ) from None
-        where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
-        self._client = Client(**where, timeout=10)
+        if address.endswith(".json"):
+            self._client = _from_file(Client, Path(address), say)
+        else:
+            self._client = Client(address=address, timeout=10)
         self._executor = self._client.get_executor(pure=False, retries=0)
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch_workers, args=(address, say), daemon=True).start()
+
+    def _watch_workers(self, address: str, say: Say) -> None:
+        """Say once when there are no workers, and when there are again."""
+        without = False
+        while not self._closed.is_set():
+            try:
+                none = not self.threads
+            except Exception:  # closed, or lost: the batches hear of it
+                return
+            if none != without:
+                without = none
+                scheduler = f"the scheduler of {address}"
+                say(f"waiting for workers: {scheduler} has none" if none else f"{scheduler} has workers")
+            self._closed.wait(LOOK_EVERY)
 
     @property
     def threads(self) -> int:
@@ -101,8 +131,30 @@ class DaskExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Drop what has not been computed, and leave the cluster."""
+        self._closed.set()
         self._executor.shutdown(wait=wait)
         self._client.close(timeout=2)
+
+
+def _from_file(client: Callable[..., Any], path: Path, say: Say) -> Any:
+    """A client of the scheduler that a file names, which may be an older one's until the new one has written it."""
+    until = time.monotonic() + WAIT
+    said, why = False, f"[Errno 2] No such file: {path}"
+    while True:
+        if path.exists():
+            try:
+                return client(address=json.loads(path.read_text(encoding="utf-8"))["address"], timeout=10)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                why = f"{type(error).__name__}: {error}"
+        if time.monotonic() >= until:
+            raise OSError(
+                f"scheduler: expected one whose file is {path}, got none in {WAIT:.0f} s ({why}); "
+                "is it running, and is the file its own, not one that was left over?"
+            )
+        if not said:
+            said = True
+            say(f"waiting up to {WAIT:.0f} s for the scheduler of {path}: {why}")
+        time.sleep(min(0.5, WAIT / 4))
 
 
 def default_workers() -> int:
@@ -131,7 +183,10 @@ def choose(name: ExecutorName, workers: int | None) -> tuple[ExecutorName, int |
 
 
 def make_executor(
-    name: ExecutorName, workers: int | None, scheduler: str | None = None
+    name: ExecutorName,
+    workers: int | None,
+    scheduler: str | None = None,
+    say: Say = lambda _: None,
 ) -> tuple[Executor, int]:
     """An executor as `choose` settled it, and how many units it computes at a time.
 
@@ -150,7 +205,7 @@ def make_executor(
             workers, mp_context=context, initializer=_start_worker, initargs=initargs
         ), workers
     if name == "dask":
-        executor = DaskExecutor(scheduler)
+        executor = DaskExecutor(scheduler, say)
         return executor, workers or max(MIN_DASK_BATCHES, executor.threads)
     raise ValueError(f"executor: expected one of {', '.join(EXECUTORS)}, got {name!r}")
 

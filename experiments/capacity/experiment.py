@@ -36,6 +36,12 @@ class Capacity(Experiment[CapacityConfig]):
         """All seeds of one configuration."""
         return units.compute(points)
 
+    def check_mesh(
+        self, points: Sequence[TrainedPoint] | Sequence[CeilingPoint], mesh: Mapping[str, int]
+    ) -> None:
+        """Joint training shares out seeds, heads and items."""
+        units.check_mesh(points, mesh)
+
     def shown(self, point: TrainedPoint | CeilingPoint) -> Record:
         """A point's fields as its record shows them: files by their stem."""
         return super().shown(point) | {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,6 +120,25 @@ def compute(points: Sequence[TrainedPoint] | Sequence[CeilingPoint]) -> list[Rec
     if isinstance(first, TrainedPoint):
         return _trained(first, [point.seed for point in points], problems)
     return _decided(first, [point.seed for point in points], problems)
+
+
+def check_mesh(points: Sequence[TrainedPoint] | Sequence[CeilingPoint], mesh: Mapping[str, int]) -> None:
+    """Refuse a batch of joint training that cannot be shared out evenly; all others stay on one device.
+
+    Raises:
+        ValueError: if seeds, heads or items are not multiples of their axis.
+    """
+    first = points[0]
+    if not isinstance(first, TrainedPoint) or first.trainer != "joint":
+        return
+    for name, number, axis in (
+        ("seeds", len(points), "data"),
+        ("num_heads", first.num_heads, "head"),
+        ("num_items", first.num_items, "row"),
+    ):
+        size = mesh.get(axis, 1)
+        if number % size:
+            raise ValueError(f"{name}: expected a multiple of the mesh's {axis} = {size}, got {number}")
 
 
 def _trained(first: TrainedPoint, seeds: Sequence[int], problems: Sequence[Problem]) -> list[Record]:

@@ -130,8 +130,12 @@ def test_a_digit_that_changed_is_noticed(finished, tmp_path, capsys):
         r'("loss":\d\.\d)\d', lambda found: found[1] + str((int(found[0][-1]) + 1) % 10), text[3], count=1
     )
     (tmp_path / path.name).write_text("".join(text))
+    assert cli.main(["status", str(tmp_path), "--experiment", TOY]) == 0
+    assert "line 4: its checksum is wrong; computed again by the next run" in capsys.readouterr().out
     assert run(tmp_path) == 0
     assert "line 4: its checksum is wrong" in capsys.readouterr().out
+    assert cli.main(["status", str(tmp_path), "--experiment", TOY]) == 0
+    assert "line 4: its checksum is wrong; nothing is missing" in capsys.readouterr().out
 
 
 def test_a_worker_that_gives_wrong_records_stops_the_run(tmp_path, capsys, monkeypatch):
@@ -206,6 +210,46 @@ def test_status_tells_parts_points_and_estimates(finished, tmp_path, capsys):
         assert ", running" in progress.status_lines(path, TOY)[0]
 
 
+def test_status_of_ones_own_experiment_looks_in_its_own_folder(finished, tmp_path, monkeypatch, capsys):
+    path, _ = lines_of(finished)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["status"]) == 0
+    assert "--experiment module:attribute looks for those of your own" in capsys.readouterr().out
+    folder = tmp_path / "runs" / "toy"
+    folder.mkdir(parents=True)
+    (folder / path.name).write_text(path.read_text())
+    assert cli.main(["status", "--experiment", TOY]) == 0
+    assert "toy, preset quick, finished" in capsys.readouterr().out
+    assert cli.main(["status", str(folder)]) == 0
+    assert "name it by --experiment module:attribute" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"seconds": 3},
+        {"seconds": {"total": "x"}},
+        {"at": "noon"},
+        {"environment": [1]},
+        {"environment": {"jax": 1}},
+    ],
+)
+def test_notes_that_someone_changed_stop_neither_status_nor_collect(finished, tmp_path, capsys, notes):
+    path, (header, *lines) = lines_of(finished)
+    forged = [{k: v for k, v in line.items() if k != "sum"} | notes for line in lines]
+    (tmp_path / path.name).write_text("".join(canonical(line) + "\n" for line in [header, *forged]))
+    assert cli.main(["status", str(tmp_path), "--experiment", TOY]) == 0
+    assert "finished" in capsys.readouterr().out
+    assert cli.main(["collect", TOY, "--out", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("first", ["[]", "3", '{"experiment": "toy"}', '{"schema": 0}'])
+def test_status_of_what_is_no_store_of_this_version_says_so(tmp_path, first):
+    (tmp_path / "quick-1.jsonl").write_text(first + "\n")
+    [line] = progress.status_lines(tmp_path / "quick-1.jsonl", TOY)
+    assert "expected schema 1, got" in line
+
+
 def make_watch(console, **more):
     parts = toy.EXPERIMENT.parts(CONFIG, lambda points: [])
     return progress.Watch(console, parts, range(len(parts)), [], toy.EXPERIMENT, **more)
@@ -265,6 +309,13 @@ def test_a_file_that_is_another_one_at_the_worker_is_refused(tmp_path):
     unit, _ = to_units(toy.EXPERIMENT.kinds, toy.EXPERIMENT.points(CONFIG))[0]
     with pytest.raises(ValueError, match="expected the file that the run began with"):
         engine.work(TOY, {str(path): "0" * 64}, unit)
+
+
+def test_a_worker_that_cannot_import_the_experiment_says_what_to_do():
+    with pytest.raises(
+        ValueError, match=r"No module named 'my_own'.* worker on .* needs the same module: start"
+    ):
+        engine.work("my_own:EXPERIMENT", {}, {})
 
 
 def test_time_of_nested_compilations_counts_once(monkeypatch):

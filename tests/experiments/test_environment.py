@@ -56,9 +56,11 @@ def test_half_an_entry_of_a_killed_process_goes_with_it(tmp_path, monkeypatch):
 
 def test_the_folder_is_of_the_user_and_can_be_another_or_none(tmp_path, monkeypatch):
     monkeypatch.setenv("MHA_JAX_CACHE", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert environment.cache_folder() is None
     for name, value, parent in (
         ("MHA_JAX_CACHE", tmp_path, tmp_path),
+        ("MHA_JAX_CACHE", "~/kept", tmp_path / "kept"),
         ("XDG_CACHE_HOME", tmp_path / "x", tmp_path / "x" / "mha-jax" / "compiled"),
     ):
         monkeypatch.delenv("MHA_JAX_CACHE", raising=False)

@@ -6,18 +6,23 @@ Damaged lines, changed configurations, older schemas and full disks are also in 
 import errno
 import json
 import os
+import re
 import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from experiments import cli
+from experiments import cli, files
+from experiments.engine import Answer
+from experiments.runner import Runner
 from experiments.store import Store
+from experiments.workers import InProcess
 from tests.experiments import toy
 
 TOY = "tests.experiments.toy:EXPERIMENT"
@@ -111,6 +116,35 @@ def test_an_interrupt_while_modules_are_imported_shows_no_traceback(monkeypatch,
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_an_error_beside_a_batch_that_is_computed_leaves_with_its_status(monkeypatch, tmp_path):
+    """The interpreter must not end around a thread that is inside a compiled program."""
+    begun, go_on, left = threading.Event(), threading.Event(), []
+
+    def compute(unit):
+        begun.set()
+        assert go_on.wait(20)
+        return Answer([], {})
+
+    def main(_):
+        def fails():
+            assert begun.wait(20)
+            raise RuntimeError("a mistake")
+
+        with Store(tmp_path / "run.jsonl", {}) as store:
+            runner = Runner(store, InProcess(), compute, width=2)
+            tasks = [lambda: runner.records({"n": 1}), fails]
+            with pytest.raises(RuntimeError, match="a mistake"):
+                runner.run(tasks)
+        return 2
+
+    monkeypatch.setitem(sys.modules, "experiments.cli", SimpleNamespace(main=main))
+    monkeypatch.setattr(os, "_exit", left.append)
+    with pytest.raises(SystemExit):
+        runpy.run_module("experiments", run_name="__main__")
+    go_on.set()
+    assert left == [2]
+
+
 def test_a_disk_that_fills_up_stops_the_run_and_space_lets_it_go_on(tmp_path, whole, monkeypatch, capsys):
     real = os.write
     left = [len("\n".join(lines_of(whole)[:3]))]
@@ -136,6 +170,22 @@ def test_a_disk_that_fills_up_stops_the_run_and_space_lets_it_go_on(tmp_path, wh
     assert records(tmp_path) == records(whole)
 
 
+def test_a_disk_that_is_full_for_the_final_file_alone_says_what_is_kept(tmp_path, whole, monkeypatch, capsys):
+    path = next(whole.glob("*.jsonl"))
+    (tmp_path / path.name).write_text(path.read_text())
+
+    def full(path, value):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_json", full)
+        assert run(tmp_path) == 2
+    assert re.search(
+        r"No space left on device; what is finished is kept in .*jsonl.*smoke\.json", capsys.readouterr().err
+    )
+    assert run(tmp_path) == 0
+
+
 def test_two_runs_on_one_output_refuse_each_other(tmp_path, whole, capsys):
     path = next(whole.glob("*.jsonl"))
     header = {k: v for k, v in json.loads(path.read_text().splitlines()[0]).items() if k != "schema"}
@@ -143,6 +193,49 @@ def test_two_runs_on_one_output_refuse_each_other(tmp_path, whole, capsys):
         assert run(whole) == 2
     assert f"another process is writing {path}" in capsys.readouterr().err
     assert run(whole) == 0
+
+
+def test_a_folder_is_of_one_run_also_before_and_after_it_is_finished(tmp_path, whole, monkeypatch, capsys):
+    path = next(whole.glob("*.jsonl"))
+    lines = path.read_text().splitlines(keepends=True)
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    (killed / path.name).write_text("".join(lines[:2]))
+    for change in (["--rates", "0.4"], ["--preset", "quick"]):
+        assert run(killed, *change) == 2
+        assert f"out: expected a folder of the same run, got {killed / path.name}" in capsys.readouterr().err
+    assert [entry.name for entry in killed.glob("*.json*")] == [path.name]
+    (killed / path.name).write_text(lines[0])  # begun by mistake: nothing is finished
+    header = {k: v for k, v in json.loads(lines[0]).items() if k != "schema"}
+    with Store(killed / path.name, header):
+        assert run(killed, "--rates", "0.4") == 2
+    compute, late = toy.Toy.compute, tmp_path / "late"
+
+    def another_comes(self, points):
+        (late / "smoke.json").write_text((whole / "smoke.json").read_text())
+        return compute(self, points)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(toy.Toy, "compute", another_comes)
+        assert run(late, "--rates", "0.4") == 2
+    assert (late / "smoke.json").read_text() == (whole / "smoke.json").read_text()
+    (late / "smoke.json").unlink()
+    assert run(late, "--rates", "0.4") == 0
+
+
+@pytest.mark.parametrize("content", [b'{"config": {"wid', b"[]", b"\xff\x00"])
+def test_a_damaged_final_file_is_named_and_collect_rebuilds_it(tmp_path, whole, capsys, content):
+    path = next(whole.glob("*.jsonl"))
+    (tmp_path / path.name).write_text(path.read_text())
+    final = tmp_path / "smoke.json"
+    final.write_bytes(content)
+    for command in (["run", TOY, "--workers", "0"], ["plot", TOY], ["verify", TOY]):
+        assert cli.main([*command, "--preset", "smoke", "--out", str(tmp_path)]) == 2
+        said = capsys.readouterr().err
+        assert f"{final}: expected the records of a finished run, got a damaged file" in said
+        assert "`collect` writes it again" in said
+    assert cli.main(["collect", TOY, "--preset", "smoke", "--out", str(tmp_path)]) == 0
+    assert records(tmp_path) == records(whole)
 
 
 def test_a_changed_configuration_is_a_run_of_its_own(tmp_path, monkeypatch):
@@ -166,17 +259,22 @@ def test_an_older_schema_is_refused_by_name(tmp_path, whole, capsys):
         assert "expected schema 1, got 0" in capsys.readouterr().err
 
 
-def test_an_error_of_a_batch_keeps_the_others(tmp_path, whole, monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, OSError, KeyError])
+def test_an_error_of_a_batch_keeps_the_others(tmp_path, whole, monkeypatch, capsys, error):
     compute = toy.Toy.compute
 
     def fails(self, points):
         if getattr(points[0], "steps", 0) == 4:
-            raise RuntimeError("a mistake")
+            raise error("a mistake")
         return compute(self, points)
 
     with monkeypatch.context() as patch:
         patch.setattr(toy.Toy, "compute", fails)
         assert run(tmp_path) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert "in fails" in said  # where it was raised
+    assert re.search(r'error: batch {.*"steps":4.*}: ' + error.__name__ + ": .*a mistake", said)
     assert len(lines_of(tmp_path)) == 3
     assert run(tmp_path) == 0
     assert records(tmp_path) == records(whole)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -27,16 +28,45 @@ def test_a_mesh_is_read_and_written():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--mesh", "data=7"], "mesh: expected as many places as the"),
+        (["--mesh", "data=7", "--seeds", "7"], "mesh: expected as many places as the"),
         (["--mesh", "data=1", "--executor", "dask"], "executor: expected none beside --mesh"),
         (["--mesh", "data=1", "--workers", "2"], "executor: expected none beside --mesh"),
         (["--coordinator", "127.0.0.1:1"], "mesh: expected the mesh that the processes"),
+        (["--mesh", "data=1", "--num-processes", "2"], "num_processes: expected --coordinator HOST:PORT"),
+        (["--process-id", "0"], "process_id: expected --coordinator HOST:PORT"),
+        (
+            ["--mesh", "data=1", "--coordinator", "auto", "--process-id", "0"],
+            "got auto, which finds it out",
+        ),
+        (["--scheduler", "tcp://127.0.0.1:9"], "scheduler: expected --executor dask"),
+        (
+            ["--scheduler", "scheduler.json", "--executor", "processes"],
+            "scheduler: expected --executor dask",
+        ),
     ],
 )
 def test_what_does_not_go_with_a_mesh_is_refused(words, said, tmp_path, capsys):
     assert cli.main(["run", "capacity", "--preset", "smoke", "--out", str(tmp_path), *words]) == 2
     assert said in capsys.readouterr().err
     assert mesh.current_mesh() is None
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        (
+            "head=2",
+            r"joint: 1 heads at D_K = 4, .*; num_heads: expected a multiple of the mesh's head = 2, got 1",
+        ),
+        ("data=3", r"seeds: expected a multiple of the mesh's data = 3, got 2"),
+        ("row=5", r"num_items: expected a multiple of the mesh's row = 5, got 12"),
+    ],
+)
+def test_a_mesh_that_a_part_does_not_fit_is_refused_before_anything_runs(axes, said, tmp_path, capsys):
+    fields = [*FIELDS[:-1], "--mesh", axes, "--out", str(tmp_path)]
+    assert cli.main(["run", "capacity", "--preset", "smoke", *fields]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -1,9 +1,13 @@
+import queue
+import sys
 import threading
 import time
 from concurrent.futures import BrokenExecutor, CancelledError, ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
+from experiments import workers
 from experiments.engine import Answer
 from experiments.runner import Runner
 from experiments.store import Store
@@ -181,16 +185,16 @@ def test_a_unit_of_which_workers_die_ends_the_run_with_its_name(store):
 
 
 @pytest.mark.parametrize(
-    ("name", "workers", "said"),
+    ("name", "number", "said"),
     [
         ("auto", -1, "workers: expected 0 .* got -1"),
         ("processes", 0, "workers: expected 1 or more"),
         ("in-process", 2, "workers: expected none"),
     ],
 )
-def test_a_number_of_workers_that_cannot_be_is_refused(name, workers, said):
+def test_a_number_of_workers_that_cannot_be_is_refused(name, number, said):
     with pytest.raises(ValueError, match=said):
-        choose(name, workers)
+        choose(name, number)
 
 
 def test_what_auto_stands_for():
@@ -202,6 +206,67 @@ def test_what_auto_stands_for():
 def test_dask_without_a_scheduler_is_refused():
     with pytest.raises(ValueError, match="scheduler: expected the address"):
         make_executor("dask", None)
+
+
+class FakeClient:
+    """A scheduler's client as `DaskExecutor` sees it; the scheduler at ``dead`` does not answer."""
+
+    nthreads_now: dict[str, int] = {}  # noqa: RUF012
+
+    def __init__(self, address, timeout):
+        if address == "dead":
+            raise OSError(f"timed out at {address}")
+        self.address = address
+
+    def nthreads(self):
+        return self.nthreads_now
+
+    def get_executor(self, **_):
+        return ThreadPoolExecutor(1)
+
+    def close(self, timeout):
+        pass
+
+
+@pytest.fixture
+def fake_dask(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=FakeClient))
+    monkeypatch.setattr(workers, "WAIT", 0.1)
+    monkeypatch.setattr(workers, "LOOK_EVERY", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "No such file"), ('{"addr', "JSONDecodeError"), ('{"address": "dead"}', "timed out")],
+)
+def test_a_scheduler_of_a_file_is_waited_for_and_not_for_ever(fake_dask, tmp_path, content, said):
+    path = tmp_path / "scheduler.json"
+    if content is not None:
+        path.write_text(content)
+    heard = []
+    with pytest.raises(OSError, match=r"scheduler\.json, got none in 0 s .*" + said + ".* left over"):
+        make_executor("dask", None, str(path), heard.append)
+    assert len(heard) == 1
+    assert "waiting up to 0 s for the scheduler of" in heard[0]
+    # and one that comes in time is taken
+    executor, _ = make_executor(
+        "dask",
+        None,
+        str(path),
+        lambda line: path.write_text('{"address": "alive"}') if "up to" in line else None,
+    )
+    executor.shutdown()
+
+
+def test_a_cluster_without_workers_is_not_waited_for_in_silence(fake_dask, monkeypatch):
+    heard = queue.SimpleQueue()
+    executor, width = make_executor("dask", None, "tcp://there", heard.put)
+    assert heard.get(timeout=10) == "waiting for workers: the scheduler of tcp://there has none"
+    monkeypatch.setattr(FakeClient, "nthreads_now", {"one": 20})
+    assert heard.get(timeout=10) == "the scheduler of tcp://there has workers"
+    executor.shutdown()
+    assert heard.empty()
+    assert width == workers.MIN_DASK_BATCHES
 
 
 def test_workers_share_devices_evenly():

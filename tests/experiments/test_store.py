@@ -210,6 +210,32 @@ def test_an_open_store_is_held(tmp_path):
     assert not held(path)
 
 
+def test_what_is_finished_is_read_where_nothing_can_be_written(tmp_path, monkeypatch):
+    path = _filled(tmp_path / "run.jsonl")
+    (tmp_path / "run.jsonl.lock").touch()
+    assert not path.stat().st_mode & 0o111  # results are no program
+    real = os.open
+
+    def read_only(name, flags, *more, **others):
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return real(name, flags, *more, **others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", read_only)
+        assert not held(path)
+        with Store(path, HEADER, writable=False) as store:
+            assert len(store) == 3
+            with pytest.raises(ValueError, match="got a closed one"):
+                store.put({"n": 9}, [])
+    with (
+        Store(path, HEADER),
+        pytest.raises(RuntimeError, match="another process is writing"),
+        Store(path, HEADER, writable=False),
+    ):
+        pass
+
+
 def test_write_json_is_whole_or_not_at_all(tmp_path):
     path = tmp_path / "final.json"
     write_json(path, {"a": 1})
