@@ -1,5 +1,8 @@
 """Uses of `dot_product_attention` that its callers meet: huge values, padding with causality, export, eager calls."""
 
+import inspect
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +11,7 @@ from jax import export
 
 from mha_jax import dot_product_attention
 
+UNCHECKED: Any = inspect.unwrap(dot_product_attention)  # without the tests' own check of types
 OURS = ("dense", "blockwise")
 
 
@@ -27,7 +31,7 @@ def test_a_mean_of_huge_values_does_not_overflow(implementation, length):
 @pytest.mark.parametrize("argument", ["mask", "bias"])
 def test_padding_and_causality_together_need_no_memory_for_pairs(argument):
     def temporary_bytes(length):
-        def attend(query, padding):
+        def attend(query: Any, padding: Any):
             padding = padding if argument == "mask" else jnp.where(padding, 0.0, -jnp.inf)
             return dot_product_attention(
                 query, query, query, is_causal=True, implementation="blockwise", **{argument: padding}
@@ -65,7 +69,7 @@ def test_padding_with_a_band_knows_exactly_what_is_read(implementation):
         offset, length = rng.integers(-3, 5, 2), rng.integers(0, keys + 1, 2)
         distance = np.arange(keys) - np.arange(queries)[:, None] - offset[:, None, None]
         visible = (distance >= -2) & (distance <= 1) & short[:, 0] & (np.arange(keys) < length[:, None, None])
-        read = visible.any(2), visible.any(1), visible.any(1)
+        read: list[Any] = [visible.any(2), visible.any(1), visible.any(1)]
         unread += sum((~x).sum() for x in read)
         planted = [np.where(r[..., None, None], x, np.nan) for r, x in zip(read, arrays, strict=True)]
         (value, grads), (found, found_grads) = both(arrays, planted, short, offset, length)
@@ -140,10 +144,10 @@ def test_the_batch_may_be_symbolic_lengths_not():
 def test_what_is_no_number_and_no_key_is_refused_by_name(name, options):
     x = _draw(0, 1, 3, 1, 2)
     with pytest.raises(ValueError, match=f"^{name}: expected"):
-        jax.jit(lambda x: dot_product_attention.__wrapped__(x, x, x, **options))(x)
+        jax.jit(lambda x: UNCHECKED(x, x, x, **options))(x)
 
 
 def test_a_rate_that_is_traced_is_refused_by_name():
     x, key = _draw(0, 1, 3, 1, 2), jax.random.key(0)
     with pytest.raises(ValueError, match=r"^dropout_rate: expected"):
-        jax.jit(lambda r: dot_product_attention.__wrapped__(x, x, x, dropout_rate=r, dropout_key=key))(0.5)
+        jax.jit(lambda r: UNCHECKED(x, x, x, dropout_rate=r, dropout_key=key))(0.5)
