@@ -4,8 +4,9 @@ Command: ``python -m experiments.bench [--out FILE] [--section NAME ...] [--roun
 Time: under a minute for each section on two CPU cores. PyTorch is measured beside JAX where it is installed
 (``pip install '.[bench]'``).
 
-All contenders of a comparison run in one process, interleaved: one call of each in every round, starting
-with another one each time. Each round gives one ratio baseline / ours; the median and the quartiles over
+All contenders of a comparison run in one process, interleaved: one call of each in every round, in an order that
+is drawn anew each time, so that none always follows the same other one (threads of PyTorch wait for work a while
+after their call, at the cost of whoever comes next). Each round gives one ratio baseline / ours; the median and the quartiles over
 rounds are reported, so that a machine that is busy for a while slows down both. PyTorch runs with one thread
 and with all, as two contenders, and the faster one counts: on a busy machine its threads wait for each other.
 Beside each time stands its floor, the operations and bytes that no way of computing the result avoids, at the
@@ -78,7 +79,7 @@ class Quartiles:
 def interleaved_seconds(
     calls: dict[str, Callable[[], Any]], rounds: int, seconds: float
 ) -> dict[str, list[float]]:
-    """Time every call once a round, starting with another one each round.
+    """Time every call once a round, in an order drawn for the round.
 
     Args:
         calls: what to time; a call returns when its work is done.
@@ -92,11 +93,10 @@ def interleaved_seconds(
         call()
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
-    names = list(calls)
+    names, rng = list(calls), np.random.default_rng(0)
     stop = time.perf_counter() + seconds
     for number in range(rounds):
-        shift = number % len(names)
-        for name in names[shift:] + names[:shift]:
+        for name in rng.permutation(names):
             start = time.perf_counter()
             calls[name]()
             times[name].append(time.perf_counter() - start)

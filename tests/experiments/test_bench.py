@@ -10,13 +10,18 @@ from experiments import bench
 from experiments.store import write_json
 
 
-def test_calls_are_interleaved_and_start_with_another_one_each_round():
+def test_every_round_calls_each_once_in_an_order_of_its_own():
     seen = []
-    times = bench.interleaved_seconds(
-        {"a": lambda: seen.append("a"), "b": lambda: seen.append("b"), "c": lambda: seen.append("c")}, 4, 60.0
-    )
-    assert "".join(seen) == "aabbcc" + "abc" + "bca" + "cab" + "abc"  # two calls each to warm up
-    assert {name: len(x) for name, x in times.items()} == {"a": 4, "b": 4, "c": 4}
+    names = "abcdef"
+    calls = {name: (lambda name=name: seen.append(name)) for name in names}
+    times = bench.interleaved_seconds(calls, 20, 60.0)
+    assert "".join(seen[:12]) == "aabbccddeeff"  # two calls each to warm up
+    rounds = ["".join(seen[start : start + 6]) for start in range(12, len(seen), 6)]
+    assert len(rounds) == 20
+    assert all(sorted(order) == list(names) for order in rounds)
+    before_a = {(names[-1] + order)[order.index("a")] for order in rounds}
+    assert len(before_a) >= 4  # nobody always follows the same other one
+    assert {name: len(x) for name, x in times.items()} == dict.fromkeys(names, 20)
 
 
 def test_time_ends_the_rounds_but_not_before_five():
