@@ -6,9 +6,9 @@ Time: under a minute for each section on two CPU cores. PyTorch is measured besi
 
 All contenders of a comparison run in one process, interleaved: one call of each in every round, in an order that
 is drawn anew each time, so that none always follows the same other one (threads of PyTorch wait for work a while
-after their call, at the cost of whoever comes next). Each round gives one ratio baseline / ours; the median and the quartiles over
-rounds are reported, so that a machine that is busy for a while slows down both. PyTorch runs with one thread
-and with all, as two contenders, and the faster one counts: on a busy machine its threads wait for each other.
+after their call, at the cost of whoever comes next). Each round gives one ratio baseline / ours; the median and the
+quartiles over rounds are reported, so that a machine that is busy for a while slows down both. PyTorch runs with one
+thread and with all, as two contenders, and the faster one counts: on a busy machine its threads wait for each other.
 Beside each time stands its floor, the operations and bytes that no way of computing the result avoids, at the
 rates that the same machine reached in the same process for a large matrix product and a large copy.
 
