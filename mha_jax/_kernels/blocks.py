@@ -1,12 +1,12 @@
 """Blocks of the blockwise kernel: how large they are, where they start, and which pairs of them are live.
 
 **Sizes.** A step of the kernel holds one tile of logits for every head of every example, ``heads * queries * keys``
-numbers, which it writes, reads for the maximum, overwrites by the exponentials and reads twice. On a CPU that is fast
-while the tile stays in the second-level cache: about 2 MB, 2**19 float32. Below 128 rows or columns the matrix
-products become inefficient, and with few keys the running output, (queries, E), is rescaled too often; above 512 there
-is nothing to gain. So a tile is the largest of 512 x 512, 512 x 256, 256 x 256, 256 x 128 and 128 x 128 that fits the
-budget, and the last one where none fits. (Measured with float32, D = 64: of tiles of 64 to 1024 rows and
-columns, those of 1 to 4 MB were the fastest for 8 and 64 heads, and up to twice as fast as 512 x 512.) Other
+numbers, which it writes, reads for the maximum, overwrites by the exponentials and reads twice. On a CPU a step should
+be large enough to be shared among threads and small enough for the cache: 8 MB, 2**21 float32. (Measured with
+float32, D = 64, 8 heads, T = 2,048 on two idle cores: 512 x 512 and 512 x 256 are the fastest of tiles of 2 to 16 MB.
+Where another process has one of the cores, 2 MB are as good.) Below 128 rows or columns the matrix products become
+inefficient, and with few keys the running output, (queries, E), is rescaled too often. So a tile is the largest
+of 512 x 512, 512 x 256, 256 x 256, 256 x 128 and 128 x 128 that fits the budget, and the last one where none fits. Other
 backends launch a kernel for each operation of a step, so that fewer and larger steps pay: 1024 x 1024, not measured.
 A side that is not longer than 1.25 blocks is taken whole; a longer one is split evenly, in multiples of 16.
 
@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Int32
 from mha_jax._kernels.head import Operands, Options
 
 _CPU_TILES = ((512, 512), (512, 256), (256, 256), (256, 128), (128, 128))
-_CPU_TILE_BYTES = 2**21
+_CPU_TILE_BYTES = 2**23
 _OTHER_TILE = (1024, 1024)
 _SLACK = 1.25
 _MULTIPLE = 16
