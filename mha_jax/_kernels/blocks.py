@@ -7,7 +7,8 @@ float32, D = 64, 8 heads, T = 2,048 on two idle cores: 512 x 512 and 512 x 256 a
 Where another process has one of the cores, 2 MB are as good.) Below 128 rows or columns the matrix products become
 inefficient, and with few keys the running output, (queries, E), is rescaled too often. So a tile is the largest
 of 512 x 512, 512 x 256, 256 x 256, 256 x 128 and 128 x 128 that fits the budget, and the last one where none fits.
-Other backends launch a kernel for each operation of a step, so that fewer and larger steps pay: 1024 x 1024, not measured.
+Other backends launch a kernel for each operation of a step, so that fewer and larger steps pay: 1024 x 1024,
+not measured.
 A side that is not longer than 1.25 blocks is taken whole; a longer one is split evenly, in multiples of 16.
 
 **Ragged ends.** The last block starts so early that it is whole. Nothing is padded or copied, and what it shares with
