@@ -215,8 +215,8 @@ def comparison(config: Config, length: int, backward: bool, rates: Mapping[str, 
         calls |= _torch_calls(arrays, backward)
     times = interleaved_seconds(calls, config.rounds, config.seconds)
     return [
-        _record(name, times, programs, batch, length, backward, left_out, config, rates)
-        for name in _fastest_threads(times)
+        _record(name, timed, times, programs, batch, length, backward, left_out, config, rates)
+        for name, timed in _fastest_threads(times).items()
     ]
 
 
@@ -245,6 +245,7 @@ def _fastest_threads(times: Mapping[str, list[float]]) -> dict[str, str]:
 
 def _record(
     name: str,
+    timed: str,
     times: Mapping[str, list[float]],
     programs: Mapping[str, Any],
     batch: int,
@@ -254,7 +255,6 @@ def _record(
     config: Config,
     rates: Mapping[str, float],
 ) -> Record:
-    timed = _fastest_threads(times)[name]
     causal = name.endswith("_causal")
     itemsize = jnp.dtype(config.dtype).itemsize
     operations, data = floor(batch, length, config.num_heads, config.head_dim, itemsize, backward, causal)
@@ -296,8 +296,7 @@ def mask_records(config: Config) -> list[Record]:
     args = tuple(jnp.asarray(rng.standard_normal(shape, np.float32), config.dtype) for _ in range(4))
     masks = {
         "none": None,
-        "padding (B, 1, 1, S)": np.arange(length)[None, None, None]
-        < length - 7 * np.ones((shape[0], 1, 1, 1)),
+        "padding (B, 1, 1, S)": np.broadcast_to(np.arange(length) < length - 7, (shape[0], 1, 1, length)),
         "random (B, 1, T, S)": rng.random((shape[0], 1, length, length)) < 0.8,
         "causal": "causal",
     }

@@ -263,18 +263,16 @@ def multi_head_attention(
         ValueError: parameters or shapes do not agree; with a cache: it has no room (`mha_jax.cache`), ``is_causal`` is
             False, or ``query_offset`` is given.
     """
-    inputs = _check_inputs(params, x_q, x_kv)
+    _check_inputs(params, x_q, x_kv)
     if options.pop("return_residual", False):
         raise ValueError("return_residual: expected False (it belongs to dot_product_attention), got True")
     if cache is not None:
         _check_cached(cache, x_q, x_kv, is_causal, query_offset)
         query_offset, is_causal = cache.length, True
     if rope is not None:
-        together = cache is not None or (x_kv is None and query_positions is not None)
-        if query_positions is None:
-            query_positions = positions_from(query_offset, x_q.shape[-2])
-        if key_positions is None:
-            key_positions = query_positions if together else positions_from(0, inputs[-1].shape[-2])
+        query_positions, key_positions = attended_positions(
+            x_q, x_kv, query_positions, key_positions, query_offset=query_offset, cached=cache is not None
+        )
     query, key, value = project_heads(
         params,
         x_q,
@@ -302,6 +300,25 @@ def multi_head_attention(
     if cache is None or appended is None:
         return output
     return mark_dropped(cache, output), appended
+
+
+def attended_positions(
+    x_q: Array,
+    x_kv: Array | None,
+    query_positions: Array | None,
+    key_positions: Array | None,
+    *,
+    query_offset: int | Array,
+    cached: bool,
+) -> tuple[Array, Array]:
+    """Positions for RoPE as `multi_head_attention` fills them in; ``query_offset`` is the cache's length with one."""
+    together = cached or (x_kv is None and query_positions is not None)
+    if query_positions is None:
+        query_positions = positions_from(query_offset, x_q.shape[-2])
+    if key_positions is None:
+        keys = x_q if x_kv is None else x_kv
+        key_positions = query_positions if together else positions_from(0, keys.shape[-2])
+    return query_positions, key_positions
 
 
 def select_heads(params: Params, heads: Sequence[int]) -> Params:

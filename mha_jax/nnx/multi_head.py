@@ -15,8 +15,13 @@ from mha_jax.attention import Implementation, attention_weights
 from mha_jax.cache import KVCache, init_cache
 from mha_jax.nnx.layer import AttentionLayer
 from mha_jax.projections import _check as check_params
-from mha_jax.projections import init_multi_head_attention, multi_head_attention, project_heads
-from mha_jax.rope import RotaryEmbedding, positions_from
+from mha_jax.projections import (
+    attended_positions,
+    init_multi_head_attention,
+    multi_head_attention,
+    project_heads,
+)
+from mha_jax.rope import RotaryEmbedding
 
 
 class MultiHeadAttention(AttentionLayer):
@@ -234,14 +239,14 @@ class MultiHeadAttention(AttentionLayer):
         causal = self._causal(is_causal, cache)
         settings: dict[str, Any] = {"rope": self.rope, "dtype": self.dtype}
         if self.rope is not None:
-            together = cache is not None or (x_kv is None and query_positions is not None)
-            if query_positions is None:
-                offset = query_offset if cache is None else cache.length
-                query_positions = positions_from(offset, x_q.shape[-2])
-            if key_positions is None and together:
-                key_positions = query_positions
-            elif key_positions is None:
-                key_positions = positions_from(0, (x_q if x_kv is None else x_kv).shape[-2])
+            query_positions, key_positions = attended_positions(
+                x_q,
+                x_kv,
+                query_positions,
+                key_positions,
+                query_offset=query_offset if cache is None else cache.length,
+                cached=cache is not None,
+            )
         settings |= {"query_positions": query_positions, "key_positions": key_positions}
         masking = self._masking() | {
             "mask": mask,
