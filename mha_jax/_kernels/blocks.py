@@ -2,9 +2,8 @@
 
 **Sizes.** A step of the kernel holds one tile of logits for every head of every example, ``heads * queries * keys``
 numbers, which it writes, reads for the maximum, overwrites by the exponentials and reads twice. On a CPU a step should
-be large enough to be shared among threads and small enough for the cache: 8 MB, 2**21 float32. (Measured with
-float32, D = 64, 8 heads, T = 2,048 on two idle cores: 512 x 512 and 512 x 256 are the fastest of tiles of 2 to 16 MB.
-Where another process has one of the cores, 2 MB are as good.) Below 128 rows or columns the matrix products become
+be large enough to be shared among threads and small enough for the cache: 8 MB, 2**21 float32.
+Below 128 rows or columns the matrix products become
 inefficient, and with few keys the running output, (queries, E), is rescaled too often. So a tile is the largest
 of 512 x 512, 512 x 256, 256 x 256, 256 x 128 and 128 x 128 that fits the budget, and the last one where none fits.
 Other backends launch a kernel for each operation of a step, so that fewer and larger steps pay: 1024 x 1024,
@@ -17,7 +16,7 @@ the block before is either computed twice or masked once.
 **Live pairs.** Causality, windows and lengths leave blocks of keys that no query of a block attends. For every
 block the live ones form a range, known when the kernel is traced, or computed from offsets and lengths outside the
 map over heads and batch: the widest range over all examples. Where the band is known, the range is split: tiles
-within the band need no test of positions, which would cost an eighth of their time.
+within the band need no test of positions.
 """
 
 from typing import Any, NamedTuple
