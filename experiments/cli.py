@@ -187,9 +187,10 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     if files := file_hashes(experiment, config):
         header["files"] = files
     if known.mesh:
-        make = lambda: (mesh.MeshExecutor(), 1)  # noqa: E731
+        at_a_time, make = None, lambda: (mesh.MeshExecutor(), 1)
     else:
         executor_name, workers = choose(known.executor, known.workers)
+        at_a_time = workers if executor_name == "processes" else None
         say = lambda line: show_lines(console, [line])  # noqa: E731
         make = partial(make_executor, executor_name, workers, known.scheduler, say)
     command = ["python", "-m", "experiments", "run", known.name, "--preset", known.preset, *rest]
@@ -209,6 +210,8 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
                     partial(work, known.name, files),
                     watch.unit_done,
                     width=width + 2 if width > 1 else 1,
+                    places=at_a_time,
+                    program=lambda unit: experiment.program(from_unit(experiment.kinds, unit)),
                     restart=lambda: make()[0],
                 )
                 asking = experiment.parts(config, asker(experiment.kinds, runner.records))

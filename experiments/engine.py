@@ -45,8 +45,9 @@ Where the next point depends on answers (a search), override `Experiment.parts`:
 given; the same parts with an ``ask`` that only looks into a store give the records of a run, finished or not.
 
 Further hooks, all with defaults: `summary_of` (what is located from the records), `resolve` (check and complete a
-configuration), `check_mesh`, `input_files`, `left_out` (what cannot be run here), `describe`, `group` and `estimate`
-(what a watcher sees), `plot` and `show` (what a reader sees).
+configuration), `program` (what a batch needs compiled: two workers then seldom compile the same), `check_mesh`,
+`input_files`, `left_out` (what cannot be run here), `describe`, `group` and `estimate` (what a watcher sees), `plot`
+and `show` (what a reader sees).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ import hashlib
 import os
 import platform
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -145,6 +146,10 @@ class Experiment(Generic[C]):
     def shown(self, point: Point) -> Record:
         """A point's fields as its record shows them."""
         return {field.name: getattr(point, field.name) for field in dataclasses.fields(point)}
+
+    def program(self, points: Sequence[Point]) -> Hashable:
+        """What a batch needs compiled: batches that say the same share it. None where that is nothing of note."""
+        return None
 
     def summary_of(self, config: C, ask: Ask, rows: Rows) -> Rows:
         """Records that are made of the others; ``ask`` looks into the finished batches alone."""

@@ -5,13 +5,19 @@ Tasks wait in threads, units are computed by an executor (see `experiments.worke
 the store before the task hears of it. Tasks that ask for one unit share it. An error or an interrupt stops all of them
 at once, without waiting for units in flight; what is finished is in the store. Where workers die (killed, out of
 memory), the executor is started anew and their units are begun again, a few times.
+
+Workers that begin units of one program at once would each compile it. So units wait here for a worker that is free,
+rather than in the executor, and the first in line is one whose programs nobody is about to compile. If there is none,
+the first goes all the same, after a moment: no worker idles for the sake of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from typing import Any, TypeVar
 
@@ -23,6 +29,8 @@ from experiments.workers import ATTEMPTS, stop_executor
 T = TypeVar("T")
 
 
+PATIENCE = 0.2
+"""Seconds for which a place stays free for a unit that would not compile what another is compiling."""
 THREAD_NAME = "experiments-batch"
 """Name of the threads in which tasks wait, and in which batches are computed that go to no other process."""
 
@@ -33,6 +41,55 @@ class BatchError(RuntimeError):
 
 Compute = Callable[[Unit], Answer]
 Listener = Callable[[Unit, list[Record]], None]
+
+
+class Line:
+    """Units in line for a number of places. One whose programs another is about to compile lets the next go first.
+
+    Args:
+        places: units under way at a time.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._changed = threading.Condition()
+        self._free = places
+        self._waiting: list[object] = []
+        self._programs: dict[object, Hashable] = {}
+        self._begun: set[Hashable] = set()
+        self._known: set[Hashable] = set()
+
+    @contextlib.contextmanager
+    def place(self, program: Hashable) -> Iterator[None]:
+        """Wait for a place and hold it; ``program`` says what the unit needs compiled, None for nothing of note."""
+        unit = object()
+        with self._changed:
+            self._waiting.append(unit)
+            self._programs[unit] = program
+            until = None
+            while not self._goes(unit):
+                # With a place free, this unit is the last choice: let others that are on their way get in line.
+                alone = self._free > 0 and self._waiting[0] is unit
+                until = (until or time.monotonic() + PATIENCE) if alone else None
+                if until is not None and time.monotonic() >= until:
+                    break
+                self._changed.wait(PATIENCE if alone else None)
+            self._waiting.remove(unit)
+            del self._programs[unit]
+            self._free -= 1
+            self._begun.add(program)
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += 1
+                self._known.add(program)
+                self._changed.notify_all()
+
+    def _goes(self, unit: object) -> bool:
+        compiling = self._begun - self._known - {None}
+        ready = (other for other in self._waiting if self._programs[other] not in compiling)
+        return self._free > 0 and next(ready, None) is unit
 
 
 class Runner:
@@ -46,6 +103,8 @@ class Runner:
         listener: Listener | None = None,
         *,
         width: int = 3,
+        places: int | None = None,
+        program: Callable[[Unit], Hashable] = lambda _: None,
         restart: Callable[[], Executor] | None = None,
     ) -> None:
         """Take units from ``store`` or compute them.
@@ -56,6 +115,8 @@ class Runner:
             compute: what a worker does; sent to it.
             listener: hears of every unit that was computed and kept.
             width: tasks under way at a time, in their order.
+            places: units that the executor computes at a time; units wait here for one. None: in the executor.
+            program: what a unit needs compiled, for their order; see `Line`.
             restart: gives a new executor for one whose workers died; without it that is an error.
         """
         self._store = store
@@ -66,6 +127,8 @@ class Runner:
         self._flights: dict[str, Future[list[Record]]] = {}
         self._stopped = False
         self._width = width
+        self._line = Line(width if places is None else places)
+        self._program = program
         self._restart = restart
 
     def records(self, unit: Unit) -> list[Record]:
@@ -89,7 +152,8 @@ class Runner:
                 flight = self._flights[key] = Future()
         if mine:
             try:
-                answer = self._computed(unit)
+                with self._line.place(self._program(unit)):
+                    answer = self._computed(unit)
                 with self._lock:
                     if self._stopped:
                         raise CancelledError

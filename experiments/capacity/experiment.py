@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ class Capacity(Experiment[CapacityConfig]):
     def compute(self, points: Sequence[TrainedPoint] | Sequence[CeilingPoint]) -> list[Record]:
         """All seeds of one configuration."""
         return units.compute(points)
+
+    def program(self, points: Sequence[TrainedPoint] | Sequence[CeilingPoint]) -> Hashable:
+        """What a batch needs compiled."""
+        return units.program(points)
 
     def check_mesh(
         self, points: Sequence[TrainedPoint] | Sequence[CeilingPoint], mesh: Mapping[str, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,6 +120,15 @@ def compute(points: Sequence[TrainedPoint] | Sequence[CeilingPoint]) -> list[Rec
     if isinstance(first, TrainedPoint):
         return _trained(first, [point.seed for point in points], problems)
     return _decided(first, [point.seed for point in points], problems)
+
+
+def program(points: Sequence[TrainedPoint] | Sequence[CeilingPoint]) -> Hashable:
+    """What a batch needs compiled: heads that are trained one after the other share programs whatever their number."""
+    first = points[0]
+    if not isinstance(first, TrainedPoint):
+        return None
+    size = len(points), first.num_items, first.num_edges, first.d_model, compiled_width(first.head_dim)
+    return (*size, "one head" if first.trainer == "greedy" else (first.trainer, first.num_heads))
 
 
 def check_mesh(points: Sequence[TrainedPoint] | Sequence[CeilingPoint], mesh: Mapping[str, int]) -> None:

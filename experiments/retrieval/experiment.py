@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,10 @@ class Retrieval(Experiment[RetrievalConfig]):
     def compute(self, points: Sequence[RetrievalPoint]) -> list[Record]:
         """All seeds and learning rates of one model."""
         return units.compute(points)
+
+    def program(self, points: Sequence[RetrievalPoint]) -> Hashable:
+        """What a batch needs compiled."""
+        return units.program(points)
 
     def summary_of(self, config: RetrievalConfig, ask: Ask, rows: Rows) -> Rows:
         """Curves, jumps, verdicts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -240,6 +240,12 @@ def compiled_model(point: RetrievalPoint) -> RetrievalModel:
         return model
     step = 2 if point.length >= 64 or point.num_layers > 1 else 6 if point.num_heads <= 6 else 8
     return replace(model, num_heads=-(-point.num_heads // step) * step)
+
+
+def program(points: Sequence[RetrievalPoint]) -> Hashable:
+    """What a batch needs compiled."""
+    first = points[0]
+    return len(points), first.num_steps, first.num_train, first.attention, compiled_model(first)
 
 
 def work_of(point: RetrievalPoint) -> float:

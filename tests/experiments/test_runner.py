@@ -62,6 +62,51 @@ def test_tasks_that_want_one_unit_share_it(store):
     assert compute.units == [4]
 
 
+class Compiling:
+    """Tells what was begun while something of the same program was under way for the first time."""
+
+    def __init__(self):
+        self.order, self.twice = [], []
+        self._lock, self._under_way, self._known = threading.Lock(), [], set()
+
+    def __call__(self, unit):
+        with self._lock:
+            self.order.append(unit["n"])
+            if unit["program"] in self._under_way and unit["program"] not in self._known:
+                self.twice.append(unit["n"])
+            self._under_way.append(unit["program"])
+        time.sleep(0.4)
+        with self._lock:
+            self._under_way.remove(unit["program"])
+            self._known.add(unit["program"])
+        return Answer([{"n": unit["n"]}], {})
+
+
+def ordered(store, programs, **settings):
+    compute = Compiling()
+    runner = Runner(
+        store, ThreadPoolExecutor(2), compute, places=2, program=lambda unit: unit["program"], **settings
+    )
+    runner.run([lambda n=n, p=p: runner.records({"n": n, "program": p}) for n, p in enumerate(programs)])
+    assert sorted(compute.order) == list(range(len(programs)))
+    return compute
+
+
+def test_a_program_is_not_compiled_by_two_workers_where_something_else_waits(store):
+    done = ordered(store, "aabbccdd", width=4)
+    assert done.twice in ([], [6], [7])  # the last may find nothing else to do
+    assert done.order[:2] == [0, 2]
+
+
+def test_a_worker_does_not_idle_where_all_that_waits_needs_what_another_compiles(store):
+    assert ordered(store, "aaaa", width=4).twice[:1] == [1]
+
+
+def test_units_that_need_nothing_of_note_go_in_their_order(store):
+    done = ordered(store, [None] * 6, width=4)
+    assert all(abs(place - n) <= 2 for place, n in enumerate(done.order))
+
+
 def test_an_error_stops_the_run_and_keeps_what_is_finished(store):
     compute = Counting(seconds=0.05)
     runner = Runner(store, ThreadPoolExecutor(1), compute)
