@@ -85,7 +85,7 @@ def random_order(num_layers: int, num_heads: int, rng: np.random.Generator) -> I
     return rng.permutation(num_layers * num_heads)
 
 
-def num_pruned(fraction: float | Fraction, total: int) -> int:
+def num_pruned(fraction: float | int | Fraction, total: int) -> int:
     """How many of ``total`` heads a fraction is: rounded up, as in Michel et al. 2019.
 
     Raises:
