@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 VOCAB, WIDTH, LAYERS = 29, 12, 2
 SENTENCES = ([5, 3, 28, 17, 11, 2, 7], [4, 4, 9])
@@ -64,6 +64,11 @@ def write(folder: Path, kind: str) -> Path:
     words = {f"w{i}": i for i in range(VOCAB)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    if kind == "bert":
+        tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+            single="w1 $A w2", special_tokens=[("w1", 1), ("w2", 2)]
+        )
+        tokenizer.add_special_tokens(["w1", "w2"])
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
 
