@@ -7,6 +7,7 @@ with where they come from:
 - ``capacity-table``, ``-ceiling``, ``-real`` and values ``capacity.…``: figures/capacity/quick.json;
 - the same with ``capacity-paper`` in place of ``capacity``: figures/capacity/paper.json;
 - ``retrieval-heads``, ``-jumps``, ``-copy``, ``-claims`` and values ``retrieval.…``: figures/retrieval/quick.json;
+- ``roles-heads``, ``-dependency``, ``-claims`` and values ``roles.…``: figures/roles/quick.json;
 - values ``capacity-doubled-cap.…``: figures/capacity/doubled-cap.json;
 - ``bench``: figures/bench/bench.json;
 - ``attention``: figures/bench/attention.json.
@@ -38,12 +39,14 @@ from experiments.capacity.figures_records import (
 )
 from experiments.capacity.units import unpack_channel
 from experiments.retrieval import table as retrieval_table
+from experiments.roles import table as roles_table
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
     "capacity": "figures/capacity/quick.json",
     "capacity-paper": "figures/capacity/paper.json",
     "retrieval": "figures/retrieval/quick.json",
+    "roles": "figures/roles/quick.json",
     "capacity-doubled-cap": "figures/capacity/doubled-cap.json",
     "bench": "figures/bench/bench.json",
     "attention": "figures/bench/attention.json",
@@ -150,6 +153,9 @@ _BLOCKS: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     "retrieval-jumps": ("retrieval", _cells(retrieval_table.jumps_cells)),
     "retrieval-copy": ("retrieval", _cells(retrieval_table.copy_cells)),
     "retrieval-claims": ("retrieval", _cells(retrieval_table.claims_cells)),
+    "roles-heads": ("roles", _cells(roles_table.role_cells)),
+    "roles-dependency": ("roles", _cells(roles_table.dependency_cells)),
+    "roles-claims": ("roles", _cells(roles_table.claims_cells)),
     "bench": ("bench", bench_table),
     "attention": ("attention", attention_table),
 }
@@ -224,6 +230,7 @@ _VALUES: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {
     "capacity-paper": values,
     "capacity-doubled-cap": values,
     "retrieval": retrieval_table.values,
+    "roles": roles_table.values,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,7 @@ def entropies(data: Mapping[str, Any]) -> Drawn:
     return figure, caption
 
 
-def _layer_line(axes: Axes, rows: list[Record], look: Look) -> None:
+def _layer_line(axes: Axes, rows: Sequence[Record], look: Look) -> None:
     means = layer_means(rows, "entropy")
     axes.plot(
         range(len(means)),

@@ -40,7 +40,10 @@ def role_cells(data: Mapping[str, Any]) -> Cells | None:
             if rule
             else "best head of a relation, 10 points over the offset"
         )
-        cells = [f"{counts[m][role]} ({examples[m, role]})" if counts[m][role] else "0" for m in found]
+        cells = [
+            f"{counts[m][role]} ({examples[m, role]})" if (m, role) in examples else str(counts[m][role])
+            for m in found
+        ]
         lines.append((role, what, *cells))
     without = [str(sum(row["role"] == NONE for row in of_model(named, m))) for m in found]
     totals = [str(len(of_model(named, m))) for m in found]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.pretrained import WHEELS, forward, installed, load, random_weights, sentence_embeddings
+from experiments.roles.config import sizes
 from tests.experiments.pretrained_reference import GOLDEN, LAYERS, LOGITS, SENTENCES, TEXTS, reference
 
 TOLERANCE = {"minilm-l6": 1e-5, "smollm2-135m": 1e-5}
@@ -62,7 +63,9 @@ def test_it_gives_what_the_reference_gave(name):
     t, _, out = compare(name, golden, {"hidden": golden["hidden_second"]})
     weights = out.weights[jnp.array(LAYERS[name]), 0]
     assert error(weights[..., :t, :t], golden["weights"]) < TOLERANCE[name]
-    assert ("logits" in golden) == load(name).config.causal
+    config = load(name).config
+    assert ("logits" in golden) == config.causal
+    assert sizes(name) == (config.num_layers, config.num_heads, config.causal)
     if "logits" in golden:
         assert error(out.logits[0, :t, LOGITS], golden["logits"]) < LOGITS_TOLERANCE
     assert golden["weights"].max() > 0.5  # there is something to get wrong
