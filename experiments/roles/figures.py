@@ -161,7 +161,8 @@ def _layer_line(axes: Axes, rows: Sequence[Record], look: Look) -> None:
 def dependencies(data: Mapping[str, Any]) -> Drawn:
     """Accuracy of the best head for each relation, beside the best offset and the control."""
     every = [row for row in records(data, "dependency") if row["accuracy"] is not None]
-    rows = [row for row in every if row["count"] >= _FEWEST] or every
+    often = [row for row in every if row["count"] >= _FEWEST]
+    rows = often if {row["relation"] for row in often} > {"all"} else every
     if not rows:
         return None
     found = [model for model in models(data) if of_model(rows, model)]

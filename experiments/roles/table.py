@@ -9,7 +9,7 @@ from typing import Any
 from experiments.capacity.figures_records import Record, records
 from experiments.capacity.table import Cells
 from experiments.roles.claims import layer_means, of_model, place
-from experiments.roles.naming import NONE, ORDER, RULES, syntactic
+from experiments.roles.naming import NONE, ORDER, RULES, syntactic, typical
 
 LABELS = {"minilm-l6": "MiniLM-L6", "smollm2-135m": "SmolLM2-135M"}
 
@@ -32,7 +32,12 @@ def role_cells(data: Mapping[str, Any]) -> Cells | None:
         return None
     found, lines = models(data), []
     counts = {m: Counter(role for row in of_model(named, m) for role in row["roles"]) for m in found}
-    examples = {(row["model"], row["role"]): place(row) for row in records(data, "examples")}
+    scored, relations = records(data, "heads"), records(data, "dependency")
+    examples = {
+        (model, role): f"L{layer}H{head}"
+        for model in found
+        for role, (layer, head) in typical(of_model(scored, model), of_model(relations, model)).items()
+    }
     for role in ORDER:
         rule = RULES.get(role)
         what = (

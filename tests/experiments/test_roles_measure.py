@@ -69,7 +69,7 @@ def test_text_scores_are_those_of_loops(model):
     """Sequences of different lengths in batches that are not full, with a separator inside of one."""
     around = model.tokenizer.around
     sequences = [around(ids) for ids in ([5, 3, 28, 17, 11], [4, 4], [9, 8, 7, 2, 6, 5], [3], [21, 20])]
-    got = measure.text_scores(model, model.params, iter(sequences), 9)
+    got = measure.text_scores(model, model.params, iter(sequences), 12)
     suffix = set(model.tokenizer.suffix)
     assert len(suffix) == (0 if model.config.causal else 1)
     sums = dict.fromkeys(
@@ -194,9 +194,9 @@ def test_dependencies_are_those_of_loops(model, sentences):
 
 def test_long_sentences_are_left_out(model, sentences):
     length = len(model.tokenizer.encode_words(sentences[1].words, sentences[1].spaces)[0])
-    counts = dependency.count(model, model.params, sentences, RELATIONS, length)
-    assert counts.too_long == 2  # the first and the third are longer than the second
-    assert counts.sentences == (1, 1)
+    found = [dependency.encode(model.tokenizer, own, RELATIONS, 0, length) for own in sentences]
+    assert [encoded is None for encoded in found] == [True, False, True, False]
+    assert all(len(encoded.tokens) == length for encoded in found if encoded is not None)
 
 
 def test_nothing_attended_is_no_prediction():
@@ -281,7 +281,7 @@ def test_distances_by_closeness_and_packed():
 
 def test_distances_are_means_over_tokens(model):
     sequences = [[5, 3, 28, 17], [4, 9]]
-    found, num_tokens = measure.distances(model, iter(sequences), 6)
+    found, num_tokens = measure.distances(model, iter(sequences), 12)
     assert num_tokens == 6
     total = 0.0
     for ids in sequences:
