@@ -8,6 +8,7 @@ with where they come from:
 - the same with ``capacity-paper`` in place of ``capacity``: figures/capacity/paper.json;
 - ``retrieval-heads``, ``-jumps``, ``-copy``, ``-claims`` and values ``retrieval.…``: figures/retrieval/quick.json;
 - values ``capacity-doubled-cap.…``: figures/capacity/doubled-cap.json;
+- values ``retrieval-targets.…``: figures/retrieval/targets.json;
 - ``bench``: figures/bench/bench.json;
 - ``attention``: figures/bench/attention.json.
 
@@ -43,6 +44,7 @@ SOURCES = {
     "capacity": "figures/capacity/quick.json",
     "capacity-paper": "figures/capacity/paper.json",
     "retrieval": "figures/retrieval/quick.json",
+    "retrieval-targets": "figures/retrieval/targets.json",
     "capacity-doubled-cap": "figures/capacity/doubled-cap.json",
     "bench": "figures/bench/bench.json",
     "attention": "figures/bench/attention.json",
@@ -223,6 +225,7 @@ _VALUES: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {
     "capacity-paper": values,
     "capacity-doubled-cap": values,
     "retrieval": retrieval_table.values,
+    "retrieval-targets": retrieval_table.values,
 }
 
 
