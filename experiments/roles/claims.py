@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.capacity.figures_records import Record
+from experiments.reading import Record
 from experiments.roles.naming import syntactic
 
 MINILM, SMOLLM = "minilm-l6", "smollm2-135m"

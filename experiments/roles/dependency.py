@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from experiments.capacity.figures_records import wilson
 from experiments.points import Record
 from experiments.pretrained import ModelConfig, PretrainedModel, TextTokenizer, forward
 from experiments.pretrained.model import Params
+from experiments.reading import wilson
 from experiments.roles.treebank import Sentence
 from mha_jax.analysis import OFFSETS, attended_word, dependency_hits, offset_hits, word_maps
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.capacity.figures_records import Record, records
+from experiments.reading import Record, records
 from experiments.roles.claims import layer_means, of_model
 from experiments.roles.figures_maps import examples, head_map
 from experiments.roles.table import label, models

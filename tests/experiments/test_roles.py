@@ -292,7 +292,7 @@ def test_tables_say_what_the_records_say():
     assert values["smollm.near.same_group"] == "1.000"
     cells = table.dependency_cells(data)
     assert cells is not None
-    assert cells.rows[0] == ("det", "100", "80* [75–85] L0H0>", "40", "80* [75–85] L0H0>", "40", "50 (+1)")
+    assert cells.rows[0] == ("det", "100", "80* [75–85] L0H0→", "40", "80* [75–85] L0H0→", "40", "50 (+1)")
     cells = table.role_cells(data)
     assert cells is not None
     assert cells.rows[-1] == ("all heads", "", "6", "30")

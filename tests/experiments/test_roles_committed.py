@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.capacity.figures_records import wilson
 from experiments.points import from_unit
 from experiments.pretrained import installed
+from experiments.reading import wilson
 from experiments.roles import units
 from experiments.roles.claims import claim_rows
 from experiments.roles.config import RELATIONS, sizes
