@@ -84,7 +84,8 @@ def dependency_cells(data: Mapping[str, Any]) -> Cells | None:
     note = (
         "Share of words (%) whose head the best head finds, on the second half of the sentences; head, direction and "
         "offset are chosen on the first half. Layer and head from 0; →: the dependent attends its head, ←: it is "
-        "attended by it. In square brackets 95% intervals; *: 10 points over the offset. Random: the same choice in the model with random weights."
+        "attended by it. In square brackets 95% intervals; *: 10 points over the offset. Random: the same "
+        "choice in the model with random weights."
     )
     return Cells("Dependencies", (*columns, "best offset"), tuple(lines), note)
 

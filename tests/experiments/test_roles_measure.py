@@ -1,7 +1,6 @@
 """Scores, dependency counts and maps of heads against loops over hand-held arrays."""
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -61,10 +60,6 @@ def maps_of(model, ids):
     return np.asarray(out.weights[:, 0, :, : len(ids), : len(ids)], np.float64)
 
 
-def nothing() -> Any:
-    return 0.0
-
-
 def test_text_scores_are_those_of_loops(model):
     """Sequences of different lengths in batches that are not full, with a separator inside of one."""
     around = model.tokenizer.around
@@ -72,20 +67,20 @@ def test_text_scores_are_those_of_loops(model):
     got = measure.text_scores(model, model.params, iter(sequences), 12)
     suffix = set(model.tokenizer.suffix)
     assert len(suffix) == (0 if model.config.causal else 1)
-    sums = dict.fromkeys(
-        ("previous", "next", "self", "first", "separator", "entropy", "uniform_entropy"), 0.0
-    )
+    names = ("previous", "next", "self", "first", "separator", "entropy", "uniform_entropy")
+    shape = model.config.num_layers, model.config.num_heads
+    sums = {name: np.zeros(shape) for name in names}
     largest, places, sink, counted, others = 0.0, [], 0.0, 0, 0
     for ids in sequences:
         weights = maps_of(model, ids)
         for t in range(len(ids)):
             keys = list(range(t + 1 if model.config.causal else len(ids)))
             row = weights[..., t, :]
-            sums["previous"] += row[..., t - 1] if t else 0.0
-            sums["next"] += row[..., t + 1] if t + 1 < len(ids) else 0.0
+            sums["previous"] += row[..., max(t - 1, 0)] * (t > 0)
+            sums["next"] += row[..., t + 1 : t + 2].sum(-1)
             sums["self"] += row[..., t]
             sums["first"] += row[..., 0]
-            sums["separator"] += sum((row[..., s] for s in keys if ids[s] in suffix), 0.0)
+            sums["separator"] += row[..., [s for s in keys if ids[s] in suffix]].sum(-1)
             smooth = (1 - 1e-4) * row[..., keys] + 1e-4 / len(keys)
             sums["entropy"] += -(smooth * np.log(smooth)).sum(-1)
             sums["uniform_entropy"] += np.log(len(keys))
