@@ -118,8 +118,10 @@ def resolve(config: RolesConfig, given: Collection[str]) -> RolesConfig:
         )
     if config.text and config.text != text.SAMPLE and not Path(config.text).is_file():
         raise FileNotFoundError(f"text: expected a UTF-8 file, got {config.text!r}, which is no file")
+    if config.text:
+        text.passages(config.text)
     if config.ud:
-        treebank.find(config.ud)
+        treebank.read(config.ud)
     return config
 
 

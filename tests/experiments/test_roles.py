@@ -108,6 +108,15 @@ def test_bad_fields_are_named(fields, error, said):
         resolve(replace(QUICK, **fields), fields)
 
 
+def test_files_that_are_none_are_refused_at_once(tmp_path):
+    file = tmp_path / "short"
+    file.write_text("one line\n")
+    with pytest.raises(ValueError, match="text: expected a file of at least ten lines"):
+        resolve(replace(QUICK, text=str(file)), {"text"})
+    with pytest.raises(ValueError, match="short: expected CoNLL-U"):
+        resolve(replace(QUICK, ud=str(file)), {"ud"})
+
+
 def test_without_text_and_treebank_the_rest_is_planned(monkeypatch, tmp_path):
     monkeypatch.setattr(text, "PATH", tmp_path / "verses.tsv")
     monkeypatch.setattr(treebank, "PATH", tmp_path / "dev.conllu")
