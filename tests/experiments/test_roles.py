@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from experiments import cli
-from experiments.engine import units_of
+from experiments.engine import comparable, units_of
+from experiments.points import from_unit
 from experiments.roles import table, text, treebank, units
 from experiments.roles.claims import CLAIMS, claim_rows
 from experiments.roles.config import PRESETS, RELATIONS, RolesConfig, resolve
@@ -263,17 +264,26 @@ def config_of(data):
     return replace(PRESETS["smoke"], **values)
 
 
-def test_a_run_again_gives_the_same(finished, capsys):
-    assert cli.main(["verify", str(finished / "smoke.json"), "--batches", "3"]) == 0
-
-
-def test_figures_and_tables_of_a_run(finished, tmp_path):
+def test_units_computed_again_give_the_same(finished):
     data = json.loads((finished / "smoke.json").read_text())
-    paths = plot(data, tmp_path, "smoke")
-    assert {p.name for p in paths} == {p.name for p in finished.glob("smoke-*") if ".jsonl" not in p.name}
-    captions = (tmp_path / "smoke-captions.md").read_text()
-    for path in paths[:-1]:
+    found = units_of(EXPERIMENT, config_of(data), data["records"])
+    assert {unit["kind"] for unit, _ in found} == set(EXPERIMENT.kinds)
+    for unit, records in found:
+        kind = EXPERIMENT.kinds[unit["kind"]]
+        again = EXPERIMENT.compute(from_unit(EXPERIMENT.kinds, unit))
+        assert [comparable(r, kind) for r in again] == [comparable(r, kind) for r in records]
+
+
+def test_figures_and_tables_of_a_run(finished):
+    data = json.loads((finished / "smoke.json").read_text())
+    captions = (finished / "smoke-captions.md").read_text()
+    drawn = sorted(finished.glob("smoke-*.png"))
+    names = {"dependency", "entropy", "map", "scores-bert", "scores-llama"}
+    names |= {f"examples-{table.label(row['model'])}" for row in data["records"]["examples"]}
+    assert {path.stem for path in drawn} == {f"smoke-{name}" for name in names}
+    for path in drawn:
         assert path.stat().st_size > 1000
+        assert path.with_suffix(".svg").exists()
         assert f"## {path.stem}\n" in captions
     console = Console(file=io.StringIO(), width=200)
     EXPERIMENT.show(data, console)
