@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 ORDERS = ("importance", "importance_recomputed", "confidence", "ablation", "random")
@@ -98,7 +98,7 @@ def resolve(config: PruningConfig, given: Collection[str]) -> PruningConfig:
             for name in names
             if name not in given
         }
-        config = PruningConfig(**{field.name: getattr(config, field.name) for field in fields(config)} | kept)
+        config = replace(config, **kept)
     _check(config)
     return config
 

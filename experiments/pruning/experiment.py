@@ -15,8 +15,9 @@ from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
 from experiments.pretrained import WHEELS, installed
 from experiments.progress import show_lines
-from experiments.pruning import figures, records, table, units
+from experiments.pruning import figures, table, units
 from experiments.pruning.config import PRESETS, PruningConfig, resolve
+from experiments.pruning.records import onset_rows, summary
 from experiments.pruning.units import AblatedPoint, GatePoint, HeadPoint, PrunedPoint, TimedPoint
 
 
@@ -55,7 +56,7 @@ class Pruning(Experiment[PruningConfig]):
 
     def summary_of(self, config: PruningConfig, ask: Ask, rows: Rows) -> Rows:
         """Curves, onsets, gate sets, speed-ups, verdicts."""
-        return records.summary(config, ask, rows)
+        return summary(config, ask, rows)
 
     def input_files(self, config: PruningConfig) -> list[str]:
         """The user's text, and the files of models that are folders."""
@@ -103,10 +104,10 @@ class Pruning(Experiment[PruningConfig]):
         """The curves of a model."""
         return f"{point.model}: loss by heads removed" if isinstance(point, PrunedPoint) else None
 
-    def estimate(self, points: Sequence[Any], rows: Sequence[Record]) -> str:
+    def estimate(self, points: Sequence[Any], records: Sequence[Record]) -> str:
         """Mean cost by order."""
         costs: dict[str, list[float]] = {}
-        for row in records.onset_rows(rows):
+        for row in onset_rows(records):
             costs.setdefault(row["order"], []).append(row["mean_cost"])
         return "mean cost " + ", ".join(f"{order}: {sum(own) / len(own):.3f}" for order, own in costs.items())
 

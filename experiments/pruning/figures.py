@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from experiments import style
 from experiments.capacity.figures_records import Record, records
 from experiments.pruning.figures_heads import ablation, gates, importance
-from experiments.pruning.records import TOLERATED, groups, select
+from experiments.pruning.records import TOLERATED, groups
+from experiments.retrieval.claims import select
 from experiments.style import BLUE, GREEN, PURPLE, SKY, VERMILLION, Look
 
 Drawn = tuple[Figure, str] | None
@@ -122,8 +123,8 @@ def speed(data: Mapping[str, Any]) -> Drawn:
         for shift, (removal, look) in zip((-0.1, 0.1), looks.items(), strict=True):
             found = select(own, removal=removal)
             x = [sizes.index(row["batch_size"]) + shift for row in found]
-            columns = [[row[name] for row in found] for name in ("speedup", "speedup_low", "speedup_high")]
-            style.interval_bars(axes, x, *columns, look)
+            y, low, high = ([row[f"speedup{end}"] for row in found] for end in ("", "_low", "_high"))
+            style.interval_bars(axes, x, y, low, high, look)
             for place, row in zip(x, found, strict=True):
                 axes.plot(
                     [place - 0.09, place + 0.09],

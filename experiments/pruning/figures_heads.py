@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from experiments import style
 from experiments.capacity.figures_records import Record, records
 from experiments.pruning.claims import SMALL_COST
-from experiments.pruning.records import ROLES, groups, select, span
+from experiments.pruning.records import ROLES, groups, span
+from experiments.retrieval.claims import select
 from experiments.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, Look
 
 COLOURS = "cividis"

@@ -21,8 +21,8 @@ def next_token_loss(
     params: Any,
     config: ModelConfig,
     tokens: Int[Array, "b t"],
-    lengths: Int[Array, b],
-    head_mask: Float[Array, ...],
+    lengths: Int[Array, " b"],
+    head_mask: Float[Array, "*mask"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Negative log-likelihood of every next token: the sum in nats, and how many there are."""
     logits = forward(params, config, tokens, lengths, head_mask=head_mask).logits
@@ -37,8 +37,8 @@ def contrastive_loss(
     params: Any,
     config: ModelConfig,
     tokens: Int[Array, "b t"],
-    lengths: Int[Array, b],
-    head_mask: Float[Array, ...],
+    lengths: Int[Array, " b"],
+    head_mask: Float[Array, "*mask"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Cross-entropy of finding each sentence's neighbour among those of the batch, both ways; sum and number.
 

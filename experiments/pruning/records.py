@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,11 @@ from experiments.engine import Ask, Rows
 from experiments.points import Record
 from experiments.pruning.claims import claim_rows
 from experiments.pruning.config import PruningConfig
+from experiments.retrieval.claims import select
+
+R = TypeVar("R", bound=Mapping[str, Any])
+Row = Mapping[str, Any]
+"""A record that is only read."""
 
 TOLERATED = 0.05
 """A curve has begun to rise where removal costs more than this share of what removing all heads costs."""
@@ -38,20 +43,15 @@ def summary(config: PruningConfig, ask: Ask, rows: Rows) -> Rows:
     return found | {"claims": claim_rows(rows | found)}
 
 
-def select(rows: Iterable[Record], **wanted: Any) -> list[Record]:
-    """Rows with these values."""
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
-
-
-def groups(rows: Iterable[Record], *names: str) -> dict[tuple[Any, ...], list[Record]]:
+def groups(rows: Iterable[R], *names: str) -> dict[tuple[Any, ...], list[R]]:
     """Rows by the values of some fields, in the order in which they first appear."""
-    found: dict[tuple[Any, ...], list[Record]] = {}
+    found: dict[tuple[Any, ...], list[R]] = {}
     for row in rows:
         found.setdefault(tuple(row[name] for name in names), []).append(row)
     return found
 
 
-def span(points: Sequence[Record]) -> tuple[float, float] | None:
+def span(points: Sequence[Row]) -> tuple[float, float] | None:
     """Losses of a model with all heads and with none; None where they are not there, or do not differ."""
     ends = [[row["loss"] for row in points if row["fraction_pruned"] == end] for end in (0.0, 1.0)]
     if not all(ends) or ends[0][0] == ends[1][0]:
@@ -59,7 +59,7 @@ def span(points: Sequence[Record]) -> tuple[float, float] | None:
     return ends[0][0], ends[1][0]
 
 
-def curve_rows(points: Sequence[Record]) -> list[Record]:
+def curve_rows(points: Sequence[Row]) -> list[Record]:
     """Mean, least and greatest loss over seeds, by model, order and fraction."""
     out = []
     for (model, order, fraction), own in groups(points, "model", "order", "fraction_pruned").items():
@@ -75,7 +75,7 @@ def curve_rows(points: Sequence[Record]) -> list[Record]:
     return out
 
 
-def onset_rows(points: Sequence[Record]) -> list[Record]:
+def onset_rows(points: Sequence[Row]) -> list[Record]:
     """For every model, order and seed: the mean cost over the curve, and the fraction up to which it is tolerated.
 
     A cost is the rise of the loss, in units of the rise when all heads are removed.
@@ -101,7 +101,7 @@ def role_of(head: Mapping[str, Any]) -> str:
     return next((name for name, least in ROLES.items() if (head[name] or 0) > least), "none")
 
 
-def gate_rows(gates: Sequence[Record], heads: Sequence[Record], points: Sequence[Record]) -> list[Record]:
+def gate_rows(gates: Sequence[Row], heads: Sequence[Row], points: Sequence[Row]) -> list[Record]:
     """What gates left open, by model and penalty: how many, which, and what importance pays for as many."""
     out = []
     for (model, penalty), own in groups(gates, "model", "penalty").items():
@@ -117,7 +117,9 @@ def gate_rows(gates: Sequence[Record], heads: Sequence[Record], points: Sequence
         curve = sorted(select(points, model=model, order="importance"), key=lambda row: row["heads_left"])
         loss = None
         if curve:
-            loss = float(np.interp(own[0]["heads_left"], *_columns(curve, "heads_left", "loss")))
+            loss = float(
+                np.interp(own[0]["heads_left"], [r["heads_left"] for r in curve], [r["loss"] for r in curve])
+            )
         out.append(
             {"model": model, "penalty": penalty, "heads_left": own[0]["heads_left"]}
             | {"num_heads": len(own), "loss": own[0]["loss"], "ranking": own[0]["ranking"]}
@@ -136,7 +138,7 @@ def rank_probability(first: Sequence[float], second: Sequence[float]) -> float |
     return float(((a > b) + (a == b) / 2).mean())
 
 
-def speed_rows(timings: Sequence[Record]) -> list[Record]:
+def speed_rows(timings: Sequence[Row]) -> list[Record]:
     """Speed-ups by model, removal and batch: median and quartiles of the ratios of rounds."""
     out = []
     for (model, removal, size), own in groups(timings, "model", "removal", "batch_size").items():
@@ -163,9 +165,5 @@ def speed_rows(timings: Sequence[Record]) -> list[Record]:
     return out
 
 
-def _open_by_layer(rows: Sequence[Record]) -> list[int]:
+def _open_by_layer(rows: Sequence[Row]) -> list[int]:
     return [sum(row["gate"] > 0 for row in own) for own in groups(rows, "layer").values()]
-
-
-def _columns(rows: Sequence[Record], *names: str) -> list[list[float]]:
-    return [[row[name] for row in rows] for name in names]

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from experiments.capacity.figures_records import records
 from experiments.capacity.table import Cells
-from experiments.pruning.records import groups, select
+from experiments.pruning.records import groups
+from experiments.retrieval.claims import select
 
 ORDER_WORDS = {
     "importance": "importance I_h",
@@ -48,23 +49,17 @@ def gates_cells(data: Mapping[str, Any]) -> Cells | None:
     lines = []
     for row in records(data, "gate_sets"):
         other = row["importance_loss"]
-        roles = ", ".join(f"{role} {kept}/{of}" for role, (kept, of) in row["roles"].items())
         cells = [row["model"], f"{row['penalty']:g}", f"{row['heads_left']} of {row['num_heads']}"]
         cells += [f"{row['loss']:.3f}", "–" if other is None else f"{other:.3f}"]
-        cells += ["–" if row["auc"] is None else f"{row['auc']:.2f}", roles]
+        cells += ["–" if row["auc"] is None else f"{row['auc']:.2f}"]
         lines.append(tuple(cells))
     if not lines:
         return None
-    columns = (
-        "model",
-        "penalty",
-        "heads left",
-        "loss",
-        "same number\nby I_h",
-        "I_h of open\nabove closed",
-        "by role",
+    columns = ("model", "penalty", "heads left", "loss", "same number\nby I_h", "open above\nclosed")
+    note = (
+        "Gates trained alone, the model as it is. Open above closed: probability that an open head has a higher "
+        "I_h than a closed one."
     )
-    note = "Gates trained alone, the model as it is. By role: heads left of heads with it."
     return Cells("Heads that gates leave", columns, tuple(lines), note)
 
 
@@ -79,16 +74,7 @@ def speed_cells(data: Mapping[str, Any]) -> Cells | None:
         lines.append(tuple(cells))
     if not lines:
         return None
-    columns = (
-        "model",
-        "removed",
-        "batch",
-        "heads left:\nquery + k/v",
-        "parameters",
-        "speed-up",
-        "by products",
-        "loss",
-    )
+    columns = ("model", "gone", "batch", "left:\nQ + KV", "weights", "speed-up", "by\nproducts", "loss")
     note = (
         "Forward pass of the model with smaller weights against the whole one, in turn: median of ratios, "
         "quartiles. By products: ratio of multiplications in matrix products."

@@ -197,10 +197,12 @@ def grid(config: PruningConfig) -> list[Any]:
     """All points of a configuration; the longest batches first."""
     points: list[Any] = []
     for model in config.models:
-        shared = {"model": model, "text": config.text}
+        shared: dict[str, Any] = {"model": model, "text": config.text}
         shared |= {"num_tokens": config.num_tokens, "length": config.length}
         num_layers, num_heads, num_kv_heads = sizes(model)
-        places = [{"layer": i, "head": j} for i in range(num_layers) for j in range(num_heads)]
+        places: list[dict[str, Any]] = [
+            {"layer": i, "head": j} for i in range(num_layers) for j in range(num_heads)
+        ]
         if model in config.ablated_models:
             points += [
                 AblatedPoint(**shared, ablation=kind, **place)
@@ -208,7 +210,7 @@ def grid(config: PruningConfig) -> list[Any]:
                 for place in places
             ]
         if model in config.gated_models:
-            own = {"num_steps": config.gate_steps, "sequences": config.gate_sequences}
+            own: dict[str, Any] = {"num_steps": config.gate_steps, "sequences": config.gate_sequences}
             points += [
                 GatePoint(**shared, penalty=penalty, **own, **place)
                 for penalty in config.gate_penalties
