@@ -75,6 +75,7 @@ from experiments.store import Line, canonical, digest
 EXPERIMENTS = {
     "capacity": "experiments.capacity.experiment:EXPERIMENT",
     "retrieval": "experiments.retrieval.experiment:EXPERIMENT",
+    "roles": "experiments.roles.experiment:EXPERIMENT",
     "pruning": "experiments.pruning.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
