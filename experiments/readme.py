@@ -29,14 +29,13 @@ from experiments.capacity import table
 from experiments.capacity.figures_records import (
     PARAMETER_COUNT,
     PARTITION,
-    Record,
     case_of,
     open_prediction,
-    records,
     select,
     sweep_cases,
 )
 from experiments.capacity.units import unpack_channel
+from experiments.reading import Record, records
 from experiments.retrieval import table as retrieval_table
 
 ROOT = Path(__file__).parents[1]

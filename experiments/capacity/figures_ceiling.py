@@ -16,19 +16,15 @@ from experiments.capacity.figures_records import (
     PARTITION,
     SUCCESS_F1,
     TRAINER_WORDS,
-    Record,
     best_of,
     case_of,
     check_predictions,
     ends_of_lines,
-    listed,
     open_prediction,
-    records,
-    seed_range,
     select,
     sweep_cases,
-    wilson,
 )
+from experiments.reading import Record, listed, records, seed_range, wilson
 from theory import bounds
 
 

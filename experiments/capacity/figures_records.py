@@ -1,16 +1,15 @@
 """What the figures and tables of `capacity` read out of a run's records."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from experiments.reading import Record, wilson
 from theory import bounds
 from theory.problems import log2_family_size
-
-Record = Mapping[str, Any]
 
 SUCCESS_F1 = 0.99
 """Best-threshold F1 from which a run counts as having recovered its graph."""
@@ -70,11 +69,6 @@ class Rate:
         return wilson(self.successes, self.trials)
 
 
-def records(data: Mapping[str, Any], kind: str) -> list[Record]:
-    """The records of one kind, none where the run has none."""
-    return list(data.get("records", {}).get(kind) or [])
-
-
 def case_of(record: Record) -> Case:
     """The task that a point, transition or head sweep belongs to."""
     return Case(*(record[name] for name in ("num_items", "num_edges", "d_model", "embedding", "graph")))
@@ -112,17 +106,6 @@ def best_of(transitions: list[Record]) -> list[Record]:
     return select(transitions, trainer="best")
 
 
-def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval for a probability; ``(0, 1)`` without trials."""
-    if trials == 0:
-        return 0.0, 1.0
-    share = successes / trials
-    scale = 1 + z * z / trials
-    middle = (share + z * z / (2 * trials)) / scale
-    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def rates(points: Iterable[Record], key: str) -> dict[int, Rate]:
     """Success rates by the value of ``key``, increasing; a value at which every run failed is left out."""
     groups: dict[int, list[Record]] = {}
@@ -139,12 +122,6 @@ def rates(points: Iterable[Record], key: str) -> dict[int, Rate]:
     return out
 
 
-def listed(words: Iterable[str]) -> str:
-    """``a, b and c``."""
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def ends_of_lines(drawn: Collection[str]) -> str:
     """A caption's sentence on where the predictions and laws that are drawn have no line, with a space before."""
     which = {0: "", 1: " It is", 2: " Neither is"}[len(drawn)]
@@ -152,16 +129,6 @@ def ends_of_lines(drawn: Collection[str]) -> str:
         which
         and f"{which}{' not' if len(drawn) == 1 else ''} drawn where it is infinite or the theorems exclude it."
     )
-
-
-def seed_range(counts: Iterable[int]) -> str:
-    """``8 seeds`` or ``4 to 16 seeds`` for a caption."""
-    values = sorted(set(counts))
-    if not values:
-        return "no seeds"
-    if len(values) == 1:
-        return f"{values[0]} seed" + ("s" if values[0] != 1 else "")
-    return f"{values[0]} to {values[-1]} seeds"
 
 
 def budget_floor(case: Case, num_heads: int, counting: float | None) -> float:

@@ -19,20 +19,17 @@ from experiments.capacity.figures_records import (
     TRAINER_WORDS,
     Case,
     Rate,
-    Record,
     budget_floor,
     case_of,
     check_predictions,
     ends_of_lines,
-    listed,
     open_prediction,
     rates,
-    records,
-    seed_range,
     select,
     sweep_cases,
     trainers_of,
 )
+from experiments.reading import Record, listed, records, seed_range
 from theory.bounds import one_dimensional_f1_cap
 
 

@@ -18,19 +18,16 @@ from experiments.capacity.figures_records import (
     SUCCESS_F1,
     TRAINER_WORDS,
     Case,
-    Record,
     best_of,
     budget_floor,
     check_predictions,
     ends_of_lines,
-    listed,
     open_prediction,
     prediction_line,
-    records,
-    seed_range,
     select,
     sweep_cases,
 )
+from experiments.reading import Record, listed, records, seed_range
 
 _EXACT = style.Look("smallest exact channel", style.GREEN, "*")
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.capacity.figures_records import Record, records, seed_range
+from experiments.reading import Record, records, seed_range
 from experiments.retrieval.claims import select
 from experiments.retrieval.figures_copy import copying
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Look

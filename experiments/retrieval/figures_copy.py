@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.capacity.figures_records import Record, records
+from experiments.reading import Record, records
 from experiments.retrieval.claims import select
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, VERMILLION, Look
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.capacity.figures_records import wilson
 from experiments.engine import Ask, Rows, Unfinished
 from experiments.points import Record
+from experiments.reading import wilson
 from experiments.retrieval.claims import claim_rows
 from experiments.retrieval.config import RetrievalConfig
 from experiments.retrieval.published import published

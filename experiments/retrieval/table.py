@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.table import Table
 
-from experiments.capacity.figures_records import Record, records
-from experiments.capacity.table import Cells
+from experiments.reading import Record, records
 from experiments.retrieval.claims import select, smallest_readout
+from experiments.tables import Cells
 
 _CURVES = {
     "main": "linear encoder",

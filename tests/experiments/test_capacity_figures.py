@@ -14,9 +14,10 @@ from experiments import style
 from experiments.capacity import table
 from experiments.capacity.figures import plot
 from experiments.capacity.figures_ceiling import ceiling, real
-from experiments.capacity.figures_records import Case, budget_floor, rates, wilson
+from experiments.capacity.figures_records import Case, budget_floor, rates
 from experiments.capacity.figures_recovery import head_sweep, recovery
 from experiments.capacity.figures_threshold import scaling, threshold
+from experiments.reading import wilson
 from tests.experiments.capacity_records import make_data
 
 NAMES = ("recovery", "threshold", "head-sweep", "ceiling", "scaling", "real")
