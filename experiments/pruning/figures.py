@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.capacity.figures_records import Record, records
 from experiments.pruning.figures_heads import ablation, gates, importance
 from experiments.pruning.records import TOLERATED, groups
+from experiments.reading import Record, records
 from experiments.retrieval.claims import select
 from experiments.style import BLUE, GREEN, PURPLE, SKY, VERMILLION, Look
 

@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.capacity.figures_records import Record, records
 from experiments.pruning.claims import SMALL_COST
-from experiments.pruning.records import ROLES, groups, span
+from experiments.pruning.records import groups, span
+from experiments.reading import Record, records
 from experiments.retrieval.claims import select
+from experiments.roles.naming import NONE, ORDER, RULES
 from experiments.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, Look
 
 COLOURS = "cividis"
@@ -99,7 +100,8 @@ def gates(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         axes.set_ylabel("loss on held-out text")
         _survivors(panels[1], own)
     style.legend_below(figure, [style.handle(curve_look), style.handle(gate_look, linestyle="none")], 2)
-    thresholds = ", ".join(f"{name} {least:g}" for name, least in ROLES.items())
+    shown = {name for row in rows for name in row["roles"]}
+    thresholds = ", ".join(f"{name} {rule.threshold:g}" for name, rule in RULES.items() if name in shown)
     caption = (
         "Hard-concrete gates with an L0 penalty (Voita et al. 2019), trained alone on a model that stays as "
         "it is. Left: loss on held-out text with the heads that they leave, beside as many by importance. "
@@ -138,7 +140,7 @@ def _one_left(axes: Axes, rows: Sequence[Record], model: str, whole: float) -> N
 
 
 def _survivors(axes: Axes, rows: Sequence[Record]) -> None:
-    names = [name for name in (*ROLES, "none") if any(name in row["roles"] for row in rows)]
+    names = [name for name in (*ORDER, NONE) if any(name in row["roles"] for row in rows)]
     width = 0.8 / len(rows)
     for index, row in enumerate(sorted(rows, key=lambda row: -row["heads_left"])):
         x = [i + (index - (len(rows) - 1) / 2) * width for i in range(len(names))]

@@ -12,6 +12,7 @@ from experiments.points import Record
 from experiments.pruning.claims import claim_rows
 from experiments.pruning.config import PruningConfig
 from experiments.retrieval.claims import select
+from experiments.roles.naming import NONE, roles
 
 R = TypeVar("R", bound=Mapping[str, Any])
 Row = Mapping[str, Any]
@@ -19,16 +20,6 @@ Row = Mapping[str, Any]
 
 TOLERATED = 0.05
 """A curve has begun to rise where removal costs more than this share of what removing all heads costs."""
-ROLES = {
-    "induction": 0.5,
-    "previous": 0.5,
-    "next": 0.5,
-    "self": 0.5,
-    "delimiter": 0.6,
-    "first": 0.6,
-}
-"""Roles of heads and the scores above which they have them (Clark et al. 2019; induction and self: ours), the first
-that fits."""
 
 
 def summary(config: PruningConfig, ask: Ask, rows: Rows) -> Rows:
@@ -97,8 +88,8 @@ def onset_rows(points: Sequence[Row]) -> list[Record]:
 
 
 def role_of(head: Mapping[str, Any]) -> str:
-    """What a head does, by `ROLES`; ``none`` if no score is above its threshold."""
-    return next((name for name, least in ROLES.items() if (head[name] or 0) > least), "none")
+    """What a head does: the first role whose score is above its threshold (`experiments.roles.naming`)."""
+    return next(iter(roles(dict(head), ())), NONE)
 
 
 def gate_rows(gates: Sequence[Row], heads: Sequence[Row], points: Sequence[Row]) -> list[Record]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from experiments.capacity.figures_records import records
-from experiments.capacity.table import Cells
 from experiments.pruning.records import groups
+from experiments.reading import records
 from experiments.retrieval.claims import select
+from experiments.tables import Cells
 
 ORDER_WORDS = {
     "importance": "importance I_h",
