@@ -82,9 +82,8 @@ def sentences(tokenizer: TextTokenizer, texts: Sequence[str], count: int, length
     """
     if len(texts) < 3:
         raise ValueError(f"text: expected at least three sentences, got {len(texts)}")
-    return _batches(
-        tokenizer, _cut(tokenizer, [texts[i] for i in spread(count, len(texts))], length), (1, -1)
-    )
+    found = _cut(tokenizer, [texts[i] for i in spread(count, len(texts))], length)
+    return _batches(tokenizer, found, (1, -1), length)
 
 
 def pairs(tokenizer: TextTokenizer, texts: Sequence[str], count: int, length: int, per_batch: int) -> Batches:
@@ -102,7 +101,7 @@ def pairs(tokenizer: TextTokenizer, texts: Sequence[str], count: int, length: in
     for start in range(0, len(first), per_batch):
         own = [2 * i for i in first[start : start + per_batch]]
         picked += [texts[i] for i in own] + [texts[i + 1] for i in own]
-    return _batches(tokenizer, _cut(tokenizer, picked, length), (-1, 2 * per_batch))
+    return _batches(tokenizer, _cut(tokenizer, picked, length), (-1, 2 * per_batch), length)
 
 
 def _cut(tokenizer: TextTokenizer, texts: Sequence[str], length: int) -> list[list[int]]:
@@ -111,10 +110,10 @@ def _cut(tokenizer: TextTokenizer, texts: Sequence[str], length: int) -> list[li
 
 
 def _batches(
-    tokenizer: TextTokenizer, found: Sequence[Sequence[int]], shape: tuple[int, int], size: int | None = None
+    tokenizer: TextTokenizer, found: Sequence[Sequence[int]], shape: tuple[int, int], length: int
 ) -> Batches:
-    """Padded to the longest, rounded up to a multiple of eight."""
-    size = size or -(-max(map(len, found)) // 8) * 8
+    """Padded to the longest, rounded up to a multiple of eight where the length allows it."""
+    size = min(length, -(-max(map(len, found)) // 8) * 8)
     tokens = np.zeros((len(found), size), np.int32)
     lengths = np.array([len(ids) for ids in found], np.int32)
     for row, ids in zip(tokens, found, strict=True):
