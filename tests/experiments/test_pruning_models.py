@@ -13,6 +13,9 @@ from tests.experiments import small_models
 
 TOKENS = jnp.array([[5, 3, 28, 17, 11, 2, 7, 9], [4, 4, 9, 12, 0, 0, 0, 0]])
 LENGTHS = jnp.array([8, 4])
+MASKED = jax.jit(
+    lambda params, config, mask: forward(params, config, TOKENS, LENGTHS, head_mask=mask), static_argnums=1
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +59,10 @@ def test_the_model_with_smaller_weights_gives_what_the_masked_one_gives(model, n
     kept = masks(model.config)[name]
     removed = removal.remove_heads(model.params, model.config, kept)
     found = removal.forward_removed(removed, model.config, TOKENS, LENGTHS)
-    expected = forward(model.params, model.config, TOKENS, LENGTHS, head_mask=jnp.asarray(kept, jnp.float32))
-    whole = forward(model.params, model.config, TOKENS, LENGTHS)
+    expected, whole = (
+        MASKED(model.params, model.config, jnp.asarray(mask, jnp.float32))
+        for mask in (kept, np.ones_like(kept))
+    )
     real = np.arange(8) < np.asarray(LENGTHS)[:, None]
     scale = float(jnp.abs(expected.hidden).max())
     np.testing.assert_allclose(found.hidden[real], expected.hidden[real], atol=3e-6 * scale)
@@ -111,30 +116,27 @@ class _Sizes:
 
 def test_next_token_loss_is_that_of_every_real_token(llama):
     ones = jnp.ones((2, 6))
-    total, count = losses.next_token_loss(llama.params, llama.config, TOKENS, LENGTHS, ones)
-    logits = forward(llama.params, llama.config, TOKENS, LENGTHS).logits
+    logits = MASKED(llama.params, llama.config, ones).logits
     assert logits is not None
     log_p = np.asarray(jax.nn.log_softmax(logits))
     expected = -sum(
         log_p[row, t, TOKENS[row, t + 1]] for row in range(2) for t in range(int(LENGTHS[row]) - 1)
     )
-    assert count == 7 + 3
-    np.testing.assert_allclose(total, expected, rtol=1e-5)
     batched = losses.mean_loss(llama.params, llama.config, TOKENS[:, None], LENGTHS[:, None], ones)
-    np.testing.assert_allclose(batched, expected / 10, rtol=1e-5)
+    np.testing.assert_allclose(batched, expected / (7 + 3), rtol=1e-5)
 
 
 def test_contrastive_loss_finds_the_neighbour(bert):
     tokens = jnp.stack([TOKENS[0], TOKENS[1], TOKENS[0], TOKENS[1]])
     lengths = jnp.tile(LENGTHS, 2)
-    total, count = losses.contrastive_loss(bert.params, bert.config, tokens, lengths, jnp.ones((2, 3)))
-    hidden = forward(bert.params, bert.config, TOKENS, LENGTHS).hidden
+    found = losses.mean_loss(bert.params, bert.config, tokens[None], lengths[None], jnp.ones((2, 3)))
+    hidden = MASKED(bert.params, bert.config, jnp.ones((2, 3))).hidden
     first, second = np.asarray(sentence_embeddings(hidden, LENGTHS), float)
-    expected = 2 * np.log1p(np.exp(losses.CONTRAST * (first @ second - 1)))
-    assert count == 2
-    np.testing.assert_allclose(total, expected, rtol=1e-3, atol=1e-6)
+    expected = np.log1p(np.exp(losses.CONTRAST * (first @ second - 1)))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_importance_over_batches_is_the_mean_over_all_their_tokens(llama):
     kept = jnp.ones((2, 6)).at[0, 1].set(0)
     total = losses.importance(llama.params, llama.config, TOKENS[:, None], LENGTHS[:, None], kept)
@@ -143,7 +145,7 @@ def test_importance_over_batches_is_the_mean_over_all_their_tokens(llama):
         return losses.next_token_loss(llama.params, llama.config, TOKENS, LENGTHS, mask)[0]
 
     mask = jnp.broadcast_to(kept[:, None, None, :], (2, 2, 8, 6))
-    gradients = np.abs(np.asarray(jax.grad(loss)(mask)))
+    gradients = np.abs(np.asarray(jax.jit(jax.grad(loss))(mask)))
     expected = (gradients[:, 0].sum(1) + gradients[:, 1, :4].sum(1)) / 12
     np.testing.assert_allclose(total.mean(), expected, rtol=1e-4)
     assert (gradients[:, 1, 4:] == 0).all()
@@ -193,8 +195,8 @@ def test_sentences_are_padded_and_pairs_are_neighbours(bert, texts):
             assert texts[place + 1].split()[:11] == list(second)
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("bert", "encoder"), ("llama", "causal")])
-def test_gates_close_what_costs_and_open_what_pays(kind, expected, llama, bert):
+@pytest.mark.parametrize("kind", ["bert", pytest.param("llama", marks=pytest.mark.slow)])
+def test_gates_close_what_costs_and_open_what_pays(kind, llama, bert):
     model = {"llama": llama, "bert": bert}[kind]
     tokens, lengths = TOKENS[None], LENGTHS[None]
 
@@ -209,14 +211,20 @@ def test_gates_close_what_costs_and_open_what_pays(kind, expected, llama, bert):
     assert (cheap.settled > 0).mean() > 0.5
     assert cheap.losses[-10:].mean() <= cheap.losses[:10].mean()
     np.testing.assert_allclose(cheap.settled, analysis.settled_gates(jnp.asarray(cheap.log_alpha)))
-    whole = gating.model_loss(model.params, model.config, TOKENS, LENGTHS, jnp.ones(cheap.settled.shape))
-    if expected == "encoder":
-        assert abs(float(whole)) < 1e-6
-    else:
-        total, count = losses.next_token_loss(model.params, model.config, TOKENS, LENGTHS, jnp.ones((2, 6)))
-        np.testing.assert_allclose(whole, total / count, rtol=1e-6)
 
 
+@pytest.mark.slow
+def test_a_whole_encoder_has_no_loss_and_a_causal_model_that_of_the_next_token(llama, bert):
+    ones = jnp.ones((2, 3))
+    run = jax.jit(gating.model_loss, static_argnums=1)
+    assert abs(float(run(bert.params, bert.config, TOKENS, LENGTHS, ones))) < 1e-6
+    ones = jnp.ones((2, 6))
+    expected = losses.mean_loss(llama.params, llama.config, TOKENS[:, None], LENGTHS[:, None], ones)
+    found = run(llama.params, llama.config, TOKENS, LENGTHS, ones)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.slow
 def test_orders_are_made_of_scores_from_training_text(llama, texts):
     own = subject.Subject(
         llama,
