@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments.points import Kind, Record
-from experiments.pretrained import ModelConfig, Output, forward
+from experiments.pretrained import forward
 from experiments.pruning.config import PruningConfig
 from experiments.pruning.data import pairs, sequences
 from experiments.pruning.gating import train_gates
@@ -324,11 +324,6 @@ def _kept(own: Subject, point: TimedPoint, fraction: float) -> Bool[np.ndarray, 
     return analysis.kept_heads(order, analysis.num_pruned(fraction, own.num_heads), *own.shape)
 
 
-@partial(jax.jit, static_argnames="config")
-def _forward(params: Any, config: ModelConfig, tokens: Any, lengths: Any, head_mask: Any) -> Output:
-    return forward(params, config, tokens, lengths, head_mask=head_mask)
-
-
 def _timed(own: Subject, points: Sequence[TimedPoint]) -> list[Record]:
     """Whole and pruned models in drawn order, each of them once a round."""
     first, params, config = points[0], own.model.params, own.model.config
@@ -341,7 +336,7 @@ def _timed(own: Subject, points: Sequence[TimedPoint]) -> list[Record]:
         removed = remove_heads(params, config, kept)
         run = partial(forward_removed, removed, config, tokens, lengths)
         models[fraction] = run
-        masked = _forward(params, config, tokens, lengths, jnp.asarray(kept, jnp.float32))
+        masked = forward(params, config, tokens, lengths, head_mask=jnp.asarray(kept, jnp.float32))
         ours, theirs = (o.hidden if o.logits is None else o.logits for o in (run(), masked))
         shared[fraction] = {
             "heads_left": int(kept.sum()),
