@@ -78,7 +78,7 @@ text: setup ## fetch English and Spanish verses (two Debian packages, by apt-get
 capacity: setup ## run the capacity experiment, print its table and where the figures are (PRESET=smoke, quick, doubled-cap or paper)
 	@$(RUN) -m experiments run capacity --preset "$(PRESET)"
 
-retrieval: setup ## run the retrieval experiment (head count and approximation) likewise (PRESET=smoke, quick or paper)
+retrieval: setup ## run the retrieval experiment (head count and approximation) likewise (PRESET=smoke, quick, targets or paper)
 	@$(RUN) -m experiments run retrieval --preset "$(PRESET)"
 
 figures: setup ## draw the figures again from the committed records
