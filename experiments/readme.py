@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from experiments import bench_tables, style
 from experiments.capacity import prose as capacity
 from experiments.retrieval import table as retrieval
+from experiments.roles import table as roles
 
 ROOT = Path(__file__).parents[1]
 Data = Mapping[str, Any]
@@ -47,6 +48,7 @@ SOURCES = {
     "capacity-doubled-cap": Source("figures/capacity/doubled-cap.json", {}, capacity.values),
     "retrieval": Source("figures/retrieval/quick.json", retrieval.BLOCKS, retrieval.values),
     "retrieval-targets": Source("figures/retrieval/targets.json", {}, retrieval.values),
+    "roles": Source("figures/roles/quick.json", roles.BLOCKS, roles.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
 }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.points import Record
+from experiments.reading import Record
 from experiments.roles.naming import syntactic
 
 MINILM, SMOLLM = "minilm-l6", "smollm2-135m"
@@ -28,7 +28,7 @@ Rows = Mapping[str, Sequence[Record]]
 Judge = Callable[[Rows], Verdict | None]
 
 
-def claim_rows(rows: Rows) -> list[Record]:
+def claim_rows(rows: Rows) -> list[dict[str, Any]]:
     """One row a claim: ``verdict`` is ``held``, ``failed``, or ``not_run`` where records are missing."""
     out = []
     for name, (expected, judge) in CLAIMS.items():

@@ -68,10 +68,10 @@ class RolesConfig:
     models: tuple[str, ...] = ("minilm-l6", "smollm2-135m")
     text: str = ""
     ud: str = ""
-    num_segments: int = 128
+    num_segments: int = 256
     segment_length: int = 128
-    control_segments: int = 32
-    distance_segments: int = 8
+    control_segments: int = 64
+    distance_segments: int = 16
     num_sentences: int = 0
     sentence_length: int = 128
     repeated_sequences: int = 16

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from experiments.capacity.figures_records import wilson
 from experiments.points import Record
 from experiments.pretrained import ModelConfig, PretrainedModel, TextTokenizer, forward
 from experiments.pretrained.model import Params
+from experiments.reading import wilson
 from experiments.roles.treebank import Sentence
 from mha_jax.analysis import OFFSETS, attended_word, dependency_hits, offset_hits, word_maps
 
@@ -134,25 +134,25 @@ def encode(
     """A sentence as arrays of a bucket's size; None if it has more than ``length`` tokens, or more words."""
     ids, owners = tokenizer.encode_words(sentence.words, sentence.spaces)
     longest = max(len(ids), len(sentence.words))
-    size = next((size for size in BUCKETS if size >= longest), longest)
     if longest > length:
         return None
+    size = min(next((size for size in BUCKETS if size >= longest), longest), length)
     numbers = {name: number for number, name in enumerate(relations)}
     kinds = [-1 if r in _IGNORED else numbers.get(r, -1) for r in sentence.relations]
     return Encoded(
         _padded(ids, size, 0),
-        np.int32(len(ids)),
+        np.array(len(ids), np.int32),
         _padded(owners, size, -1),
         _padded(sentence.heads, size, -1),
         _padded(kinds, size, -1),
         _padded([r not in _IGNORED for r in sentence.relations], size, False),
-        np.int32(len(sentence.words)),
-        np.int32(half),
+        np.array(len(sentence.words), np.int32),
+        np.array(half, np.int32),
     )
 
 
 def _empty(size: int) -> Encoded:
-    none = np.int32(0)
+    none = np.array(0, np.int32)
     minus = np.full(size, -1, np.int32)
     return Encoded(np.zeros(size, np.int32), none, minus, minus, minus, np.zeros(size, bool), none, none)
 
@@ -171,25 +171,27 @@ def _hits(
     params: Params, config: ModelConfig, batch: Encoded, num_relations: int, every: int
 ) -> tuple[Array, Array, Array]:
     """Counts by half, as in `Counts`; ``every`` is the number of the relation ``all``, or -1."""
-    weights = forward(params, config, batch.tokens, batch.length, return_weights=True).weights
+    tokens, lengths = jnp.asarray(batch.tokens), jnp.asarray(batch.length)
+    weights = forward(params, config, tokens, lengths, return_weights=True).weights
     assert weights is not None
-    size = batch.tokens.shape[1]
+    size = tokens.shape[1]
 
     def sentence(maps: Array, own: Encoded) -> tuple[Array, Array, Array]:
         between = word_maps(maps, own.owners, size)
         real = jnp.arange(size) < own.num_words
         predicted = jnp.stack([predict(between, real, attends=attends) for attends in (True, False)], axis=2)
-        kinds = (own.relations, jnp.where(own.counted, max(every, 0), -1))
-        found = [
-            dependency_hits(predicted, own.heads, kind, num_relations) for kind in kinds[: 1 + (every >= 0)]
-        ]
-        fixed = [offset_hits(own.heads, kind, num_relations) for kind in kinds[: 1 + (every >= 0)]]
-        hits, base = sum(f.total for f in found), sum(f.total for f in fixed)
-        return hits, base, sum(f.count for f in fixed)[0]
+        hits = dependency_hits(predicted, own.heads, own.relations, num_relations)
+        base = offset_hits(own.heads, own.relations, num_relations)
+        if every >= 0:
+            all_of_them = jnp.where(own.counted, every, -1)
+            hits += dependency_hits(predicted, own.heads, all_of_them, num_relations)
+            base += offset_hits(own.heads, all_of_them, num_relations)
+        return hits.total, base.total, base.count[0]
 
-    found = jax.vmap(sentence, in_axes=(1, 0))(weights, batch)
+    hits, base, words = jax.vmap(sentence, in_axes=(1, 0))(weights, batch)
     half = jax.nn.one_hot(batch.half, 2)
-    return tuple(jnp.einsum("bh,b...->h...", half, array) for array in found)
+    by_half = partial(jnp.einsum, "bh,b...->h...", half)
+    return by_half(hits), by_half(base), by_half(words)
 
 
 def predict(between: Array, real: Array, *, attends: bool) -> Array:

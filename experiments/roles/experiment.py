@@ -62,8 +62,12 @@ class Roles(Experiment[RolesConfig]):
         relations = units.dependency_points(config, model)
         scored = ask(points) if points else []
         found = naming.typical(scored, ask(relations) if relations else [])
-        if found:
-            ask([ExamplePoint(model, role, *place) for role, place in found.items()])
+        shown = {
+            place: role for role, place in reversed(found.items())
+        }  # a head is shown under its first role
+        points = [ExamplePoint(model, role, *place) for role, place in found.items() if shown[place] == role]
+        if points:
+            ask(points)
 
     def compute(self, points: Sequence[Any]) -> list[Record]:
         """All heads of a model, or all relations."""

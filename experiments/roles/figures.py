@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.capacity.figures_records import Record, records
+from experiments.reading import Record, records
 from experiments.roles.claims import layer_means, of_model
 from experiments.roles.figures_maps import examples, head_map
 from experiments.roles.table import label, models
@@ -145,7 +145,7 @@ def entropies(data: Mapping[str, Any]) -> Drawn:
     return figure, caption
 
 
-def _layer_line(axes: Axes, rows: list[Record], look: Look) -> None:
+def _layer_line(axes: Axes, rows: Sequence[Record], look: Look) -> None:
     means = layer_means(rows, "entropy")
     axes.plot(
         range(len(means)),
@@ -161,7 +161,8 @@ def _layer_line(axes: Axes, rows: list[Record], look: Look) -> None:
 def dependencies(data: Mapping[str, Any]) -> Drawn:
     """Accuracy of the best head for each relation, beside the best offset and the control."""
     every = [row for row in records(data, "dependency") if row["accuracy"] is not None]
-    rows = [row for row in every if row["count"] >= _FEWEST] or every
+    often = [row for row in every if row["count"] >= _FEWEST]
+    rows = often if {row["relation"] for row in often} > {"all"} else every
     if not rows:
         return None
     found = [model for model in models(data) if of_model(rows, model)]

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.capacity.figures_records import records
+from experiments.reading import records
 from experiments.roles.claims import of_model
 from experiments.roles.naming import NONE, ORDER
 from experiments.roles.table import label, models

@@ -121,7 +121,8 @@ def distances(model: PretrainedModel, sequences: Iterator[list[int]], length: in
     for batch in batches(sequences, 1, length):
         found = _distances(model.params, model.config, batch.tokens, batch.lengths)
         total, num_tokens = total + np.asarray(found, np.float64), num_tokens + int(batch.lengths[0])
-    return np.asarray(total / num_tokens), num_tokens
+    mean = np.asarray(total / num_tokens)
+    return (mean + mean.T) / 2, num_tokens  # the two of a pair differ by rounding
 
 
 def maps(model: PretrainedModel, ids: list[int], heads: list[tuple[int, int]]) -> Float[np.ndarray, "h t t"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from experiments.points import Record
+from experiments.reading import Record
 
 MARGIN = 0.1
 """By how much a syntactic head beats the best fixed offset (Voita et al. 2019)."""

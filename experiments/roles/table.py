@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.capacity.figures_records import Record, records
-from experiments.capacity.table import Cells
+from experiments.reading import Record, records
 from experiments.roles.claims import layer_means, of_model, place
-from experiments.roles.naming import NONE, ORDER, RULES, syntactic
+from experiments.roles.naming import NONE, ORDER, RULES, syntactic, typical
+from experiments.tables import Cells, markdown_of
 
 LABELS = {"minilm-l6": "MiniLM-L6", "smollm2-135m": "SmolLM2-135M"}
 
@@ -32,7 +32,12 @@ def role_cells(data: Mapping[str, Any]) -> Cells | None:
         return None
     found, lines = models(data), []
     counts = {m: Counter(role for row in of_model(named, m) for role in row["roles"]) for m in found}
-    examples = {(row["model"], row["role"]): place(row) for row in records(data, "examples")}
+    scored, relations = records(data, "heads"), records(data, "dependency")
+    examples = {
+        (model, role): f"L{layer}H{head}"
+        for model in found
+        for role, (layer, head) in typical(of_model(scored, model), of_model(relations, model)).items()
+    }
     for role in ORDER:
         rule = RULES.get(role)
         what = (
@@ -40,7 +45,10 @@ def role_cells(data: Mapping[str, Any]) -> Cells | None:
             if rule
             else "best head of a relation, 10 points over the offset"
         )
-        cells = [f"{counts[m][role]} ({examples[m, role]})" if counts[m][role] else "0" for m in found]
+        cells = [
+            f"{counts[m][role]} ({examples[m, role]})" if (m, role) in examples else str(counts[m][role])
+            for m in found
+        ]
         lines.append((role, what, *cells))
     without = [str(sum(row["role"] == NONE for row in of_model(named, m))) for m in found]
     totals = [str(len(of_model(named, m))) for m in found]
@@ -75,8 +83,8 @@ def dependency_cells(data: Mapping[str, Any]) -> Cells | None:
         columns += [label(model), "random"]
     note = (
         "Share of words (%) whose head the best head finds, on the second half of the sentences; head, direction and "
-        "offset are chosen on the first half. Layer and head from 0, > the dependent attends its head, < it is "
-        "attended by it. In square brackets 95% intervals. Random: the same choice in the model with random weights."
+        "offset are chosen on the first half. Layer and head from 0; →: the dependent attends its head, ←: it is "
+        "attended by it. In square brackets 95% intervals; *: 10 points over the offset. Random: the same choice in the model with random weights."
     )
     return Cells("Dependencies", (*columns, "best offset"), tuple(lines), note)
 
@@ -84,7 +92,7 @@ def dependency_cells(data: Mapping[str, Any]) -> Cells | None:
 def _accuracy(row: Record) -> str:
     if row["accuracy"] is None:
         return "–"
-    sign = ">" if row["direction"].startswith("dependent") else "<"
+    sign = "→" if row["direction"].startswith("dependent") else "←"
     mark = "*" if syntactic(row) else ""
     interval = f"[{percent(row['ci_low'])}–{percent(row['ci_high'])}]"
     return f"{percent(row['accuracy'])}{mark} {interval} {place(row)}{sign}"
@@ -103,6 +111,14 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     lines = tuple((row["claim"], row["expected"], row["verdict"], row["found"] or "–") for row in rows)
     note = "Expected: written down before the runs (`experiments/roles/__init__.py`)."
     return Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note)
+
+
+BLOCKS = {
+    "heads": markdown_of(role_cells),
+    "dependency": markdown_of(dependency_cells),
+    "claims": markdown_of(claims_cells),
+}
+"""Tables by name, for `experiments.readme`."""
 
 
 def claim_lines(data: Mapping[str, Any]) -> list[str]:

@@ -136,7 +136,7 @@ KINDS = {
     "control_heads": Kind(ControlHeadPoint, _HEAD, values=("layer", "head")),
     "dependency": Kind(DependencyPoint, _DEPENDENCY, values=("relation",)),
     "controls": Kind(ControlPoint, _DEPENDENCY, values=("relation",)),
-    "distances": Kind(DistancePoint, _DISTANCES, values=()),
+    "distances": Kind(DistancePoint, _DISTANCES, values=("num_segments",)),
     "examples": Kind(
         ExamplePoint,
         frozenset({"model", "role", "layer", "head", "tokens", "weights"}),
@@ -268,8 +268,9 @@ def near_and_far(found: np.ndarray, num_heads: int, num_kv_heads: int) -> dict[s
 
 
 def _examples(model: PretrainedModel, points: Sequence[ExamplePoint]) -> list[Record]:
-    whole = model.tokenizer.around(model.tokenizer.encode(EXAMPLE))
-    repeated = 2 * model.tokenizer.encode(EXAMPLE)[:REPEATED_WORDS]
+    most = _length(model, 128)
+    (whole,) = text.segments(model.tokenizer, (EXAMPLE,), most, 1)
+    repeated = (2 * model.tokenizer.encode(EXAMPLE)[:REPEATED_WORDS])[:most]
     records = []
     for point in points:
         ids = repeated if point.role == "induction" else whole

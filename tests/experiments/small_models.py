@@ -61,14 +61,17 @@ def write(folder: Path, kind: str) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(SETTINGS[kind]))
     write_tensors(folder, kind, tensors(kind))
-    words = {f"w{i}": i for i in range(VOCAB)}
+    names = [f"w{i}" for i in range(VOCAB)]
+    if kind == "bert":
+        names[1:3] = ["[CLS]", "[SEP]"]
+    words = {name: i for i, name in enumerate(names)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
     if kind == "bert":
         tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
-            single="w1 $A w2", special_tokens=[("w1", 1), ("w2", 2)]
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
         )
-        tokenizer.add_special_tokens(["w1", "w2"])
+        tokenizer.add_special_tokens(["[CLS]", "[SEP]"])
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
 
