@@ -11,7 +11,7 @@ from rich.table import Table
 from experiments.pruning.records import groups
 from experiments.reading import records
 from experiments.retrieval.claims import select
-from experiments.tables import Cells
+from experiments.tables import Cells, markdown_of
 
 ORDER_WORDS = {
     "importance": "importance I_h",
@@ -90,6 +90,15 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     lines = tuple((row["claim"], row["expected"], row["verdict"], row["found"] or "–") for row in rows)
     note = "Expected: written down before the runs (`experiments/pruning/__init__.py`)."
     return Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note)
+
+
+BLOCKS = {
+    "curves": markdown_of(curves_cells),
+    "gates": markdown_of(gates_cells),
+    "speed": markdown_of(speed_cells),
+    "claims": markdown_of(claims_cells),
+}
+"""Tables by name, for `experiments.readme`."""
 
 
 def claim_lines(data: Mapping[str, Any]) -> list[str]:
