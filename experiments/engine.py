@@ -76,6 +76,7 @@ EXPERIMENTS = {
     "capacity": "experiments.capacity.experiment:EXPERIMENT",
     "retrieval": "experiments.retrieval.experiment:EXPERIMENT",
     "roles": "experiments.roles.experiment:EXPERIMENT",
+    "pruning": "experiments.pruning.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from experiments import bench_tables, style
 from experiments.capacity import prose as capacity
+from experiments.pruning import table as pruning
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
 
@@ -49,6 +50,7 @@ SOURCES = {
     "retrieval": Source("figures/retrieval/quick.json", retrieval.BLOCKS, retrieval.values),
     "retrieval-targets": Source("figures/retrieval/targets.json", {}, retrieval.values),
     "roles": Source("figures/roles/quick.json", roles.BLOCKS, roles.values),
+    "pruning": Source("figures/pruning/quick.json", pruning.BLOCKS, pruning.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
 }
