@@ -190,6 +190,7 @@ CLAIMS = (
         "joint training over the parameter count within 15% of what it is for MHA, in every design",
         _law,
     ),
+    Claim("equal cache", "from MHA to GQA to MQA what is recovered does not fall", _equal_cache),
     Claim("equal parameters", "more sharing needs more parameters, by at most 25% in all", _equal_parameters),
     Claim("latents", "C* of MLA between those of MQA and GQA with two key heads", _latents),
     Claim("with values", "MLA caches least", _values),
