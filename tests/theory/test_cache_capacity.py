@@ -116,6 +116,7 @@ def test_width_of_latents_equals_a_search_over_all_planes():
         assert value <= best * (1 + 2e-3)
 
 
+@pytest.mark.slow
 def test_large_latents_are_a_smaller_problem_scaled():
     ours = latent_width(72, 3, 6, 12)
     rng = np.random.default_rng(4)
