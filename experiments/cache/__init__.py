@@ -17,7 +17,8 @@ are not compared by unequal trainers. ``best`` is the least over these. None of 
 
 What was expected, written down before the runs that test it; `CLAIMS` in `experiments.cache.claims` judges each from
 the records. (Trials with a few seeds at m = 96, d = 16, of ``alternate`` at h = 4 and 8 and of ``joint`` for one
-multi-query layer, came before: claims that they had spoken for or against are marked T.)
+multi-query layer, came before: claims that they had spoken for or against are marked T.) A threshold is within a range
+where its 95% interval, which is never finer than the grid of widths, meets that range.
 
 1. *Ratios* (T, best trainer at h = 4): thresholds of a design over those of MHA are within 20% of what the widths
    predict, for ``best`` and for ``joint``, at h = 4. At h = 8 the trials speak against it for MQA, and this is kept.
