@@ -17,8 +17,8 @@ are not compared by unequal trainers. ``best`` is the least over these. None of 
 
 What was expected, written down before the runs that test it; `CLAIMS` in `experiments.cache.claims` judges each from
 the records. (Trials with a few seeds at m = 96, d = 16, of ``alternate`` at h = 4 and 8 and of ``joint`` for one
-multi-query layer, came before: claims that they had spoken for or against are marked T.) A threshold is within a range
-where its 95% interval, which is never finer than the grid of widths, meets that range.
+multi-query layer, came before: claims that they had spoken for or against are marked T.) Claims on
+thresholds are judged as far as 95% intervals can tell, which are never finer than the grid of widths.
 
 1. *Ratios* (T, best trainer at h = 4): thresholds of a design over those of MHA are within 20% of what the widths
    predict, for ``best`` and for ``joint``, at h = 4. At h = 8 the trials speak against it for MQA, and this is kept.
@@ -26,8 +26,8 @@ where its 95% interval, which is never finer than the grid of widths, meets that
    because heads choose their edges. (At h = 8 the trials speak against it for MQA.)
 3. *Law of joint training*: measured over the parameter count (`shared_key_parameter_cache_dims`), ``joint`` is within
    15% of what it is for MHA (0.8 at h = 4, known from `capacity`) in every design.
-4. *Equal cache*: at equal C what is recovered does not fall from MHA to GQA to MQA (the theorem that one contains
-   the other).
+4. *Equal cache*: at equal C the edges held do not fall (by more than 2%) from MHA to GQA to MQA (the theorem that
+   one contains the other).
 5. *Equal parameters* (T): at its threshold a design that shares more has more parameters, by no more than 25% in all.
 6. *Latents*: at the rank given to them, C* of MLA lies between those of MQA and of the GQA layer with two key heads.
 7. *With values* (as many value dimensions as key dimensions): MLA caches least, below MQA, since its latent counts

@@ -79,20 +79,26 @@ def _fit_best(curve: Curve, points: Sequence[Record], success: Callable[[Record]
 
 
 def _located(curve: Curve, counts: Mapping[int, int], trials: Mapping[int, int]) -> Threshold:
-    """The 50% point in cached dimensions, kept above what a theorem excludes.
-
-    In a group whose keys have one dimension two of them are extreme, and in a permutation an edge's target is the one
-    best key of its query: two edges a group, at most (`theory.bounds.one_dimensional_cap` where every head is a group).
-    """
+    """The 50% point in cached dimensions, kept above what a theorem excludes."""
     widths = sorted(counts)
     per_width = curve.num_kv_heads if curve.latent_rank is None else 1
     fit = fit_threshold(widths, [counts[w] for w in widths], [trials[w] for w in widths]).scaled(per_width)
     if fit.estimate is None or fit.ci_low is None:
         return fit
-    excluded = one_dimensional_f1_cap(per_width, curve.num_items) < RECOVERED_F1
-    floor = per_width * (2.0 if excluded else 1.0)
+    floor = cap_bound(curve)
     high = None if fit.ci_high is None else max(fit.ci_high, floor)
     return replace(fit, estimate=max(fit.estimate, floor), ci_low=max(fit.ci_low, floor), ci_high=high)
+
+
+def cap_bound(curve: Curve) -> float:
+    """Least cache by a theorem: keys of one dimension hold two edges of a permutation.
+
+    An edge's target is the one best key of its query in the head that holds it, hence an extreme point of the group's
+    keys, and in one dimension two are (`theory.bounds.one_dimensional_cap` where every head is a group).
+    """
+    per_width = curve.num_kv_heads if curve.latent_rank is None else 1
+    excluded = one_dimensional_f1_cap(per_width, curve.num_items) < RECOVERED_F1
+    return per_width * (2.0 if excluded else 1.0)
 
 
 def _finite(value: float) -> float | None:
@@ -132,6 +138,7 @@ def _transitions(
         "predicted_cache_dims": predicted,
         "predicted_num_params": params_at(curve, predicted),
         "parameter_count_cache_dims": law,
+        "cap_bound": cap_bound(curve),
     }
     rows = []
     for trainer in (*found, "best"):

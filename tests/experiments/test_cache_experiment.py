@@ -34,9 +34,10 @@ def _curve(point):
 def _threshold(point):
     """Cache from which the records say that a graph is recovered, where everything comes out as expected."""
     curve = _curve(point)
+    spread = 1 + 0.15 * (point.seed - 3.5) / 3.5
     if point.trainer == "joint":
-        return 0.8 * curve.parameter_cache_dims
-    return 0.95 * curve.predicted_cache_dims
+        return 0.8 * spread * curve.parameter_cache_dims
+    return 0.95 * spread * curve.predicted_cache_dims
 
 
 def _record(point, threshold=_threshold):
@@ -273,7 +274,7 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     EXPERIMENT.show(expected, console)
     shown = console.export_text()
     assert "Cache needed, by design (d = 16)" in shown
-    assert "held  equal cache: from MHA to GQA to MQA what is recovered does not fall" in shown
+    assert "held  equal cache: from MHA to GQA to MQA the edges held do not fall" in shown
     values = table.values(expected)
     main = {"trainer": "best", "num_heads": 4, "num_items": 96}
     best = {table.label(row): row for row in select(expected["records"]["transitions"], **main)}
