@@ -138,6 +138,7 @@ def alternated():
     )
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", ["mqa", LATENT])
 def test_alternating_training_finds_channels_that_hold_in_float64(alternated, name):
     x, a, found = alternated
@@ -187,6 +188,7 @@ def test_what_cannot_be_held_is_counted(alternated):
         assert not judge(channel, items, edges).exact_recovery
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", ["mqa", LATENT])
 def test_joint_training_of_shared_keys(name):
     x, a = problems(19, 7, (0, 1))

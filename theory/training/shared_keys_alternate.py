@@ -208,7 +208,7 @@ def _round(run: _State, turn: Array, x, edges: Int[Array, "e 2"], options: Alter
     scores = fit.scores[:, source, sink]
     highest = jnp.max(jnp.where(non_edges < 0.0, fit.scores, -jnp.inf), axis=(1, 2))
     held = jnp.max(scores - highest[:, None], axis=0) > options.gap
-    number = jnp.sum(held)
+    number = jnp.sum(held, dtype=jnp.int32)
     finite = jnp.isfinite(fit.loss)
     more = (number > run.number) & finite
     best = jax.tree.map(lambda a, b: jnp.where(more, a, b), params, run.best)
