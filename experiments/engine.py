@@ -74,6 +74,7 @@ from experiments.store import Line, canonical, digest
 
 EXPERIMENTS = {
     "capacity": "experiments.capacity.experiment:EXPERIMENT",
+    "cache": "experiments.cache.experiment:EXPERIMENT",
     "retrieval": "experiments.retrieval.experiment:EXPERIMENT",
     "roles": "experiments.roles.experiment:EXPERIMENT",
     "pruning": "experiments.pruning.experiment:EXPERIMENT",
