@@ -56,7 +56,9 @@ class JointOptions:
     aggregation: str = "max"
 
 
-class _State(NamedTuple):
+class JointState(NamedTuple):
+    """Runs of joint training: where they are and how they got on."""
+
     params: Params
     kept: Params  # the latest that separate the graph; the latest of all while none did
     found: Bool[Array, ""]
@@ -130,7 +132,7 @@ def optimise(
     check_every: int,
     aggregation: str,
     way: Whole,
-) -> _State:
+) -> JointState:
     """All runs of a batch, traced into one loop; ``way`` says how a problem's loss and gradient come about."""
     optimiser = optax.inject_hyperparams(optax.adam)(learning_rate=learning_rate)
 
@@ -140,7 +142,7 @@ def optimise(
         updates, state = optimiser.update(grads, state)
         return (jax.tree.map(jnp.add, params, updates), state), loss
 
-    def chunk(run: _State, x, a) -> _State:
+    def chunk(run: JointState, x, a) -> JointState:
         (params, state), losses = jax.lax.scan(
             partial(step, x=x, a=a), (run.params, run.optimiser), None, length=check_every
         )
@@ -151,16 +153,16 @@ def optimise(
         kept = jax.tree.map(lambda old, new: jnp.where(separates | ~run.found, new, old), run.kept, params)
         done = right | (stale >= patience) | ~jnp.isfinite(loss)
         lowest = jnp.where(fell, loss, run.lowest)
-        new = _State(
+        new = JointState(
             params, kept, run.found | separates, state, lowest, stale, run.steps + check_every, loss, done
         )
         return jax.tree.map(lambda old, new: jnp.where(run.done, old, new), run, new)
 
-    def start(params) -> _State:
+    def start(params) -> JointState:
         zero = jnp.zeros((), jnp.int32)
         infinity = jnp.array(jnp.inf, jnp.float32)
         no = jnp.array(False)
-        return _State(params, params, no, optimiser.init(params), infinity, zero, zero, infinity, no)
+        return JointState(params, params, no, optimiser.init(params), infinity, zero, zero, infinity, no)
 
     def unfinished(carry):
         taken, runs = carry
@@ -186,7 +188,7 @@ def _optimise(
     max_steps: int,
     check_every: int,
     aggregation: str,
-) -> _State:
+) -> JointState:
     settings = {"max_steps": max_steps, "check_every": check_every, "aggregation": aggregation}
     scalars = weight, learning_rate, patience, min_fall
     return optimise(params, embeddings, adjacency, *scalars, **settings, way=Whole())
@@ -228,13 +230,27 @@ def optimise_jointly(
         head_dim: columns in use, at most ``k``.
         options: settings.
     """
+    runs = descend(params, embeddings, adjacency, options)
     weight = edge_weight(adjacency, options)
-    runs = jax.device_get(
+    return channels_of(runs.kept, runs.loss, runs.steps, weight, head_dim, options)
+
+
+def descend(
+    params: Params,
+    embeddings: Float[np.ndarray, "b m d"],
+    adjacency: Bool[np.ndarray, "b m m"],
+    options: JointOptions,
+) -> JointState:
+    """All runs of a batch from ``params`` to their ends, as arrays: ``kept`` is what `optimise_jointly` makes channels of.
+
+    For those who go on from there: ``kept`` can be cut to fewer heads and be given as ``params`` again.
+    """
+    return jax.device_get(
         _optimise(
             params,
             jnp.asarray(embeddings, jnp.float32),
             jnp.asarray(adjacency),
-            jnp.float32(weight),
+            jnp.float32(edge_weight(adjacency, options)),
             jnp.float32(options.learning_rate),
             jnp.int32(options.patience),
             jnp.float32(options.min_fall),
@@ -243,7 +259,6 @@ def optimise_jointly(
             aggregation=options.aggregation,
         )
     )
-    return channels_of(runs.kept, runs.loss, runs.steps, weight, head_dim, options)
 
 
 def edge_weight(adjacency: Bool[np.ndarray, "b m m"], options: JointOptions) -> float:
