@@ -22,7 +22,10 @@ def scores_by_head(
         ValueError: as `theory.recognition.channel_scores`.
     """
     return np.stack(
-        [channel_scores(embeddings, q[None], k[None]) for q, k in zip(query_weights, key_weights, strict=True)]
+        [
+            channel_scores(embeddings, q[None], k[None])
+            for q, k in zip(query_weights, key_weights, strict=True)
+        ]
     )
 
 

@@ -241,7 +241,7 @@ def descend(
     adjacency: Bool[np.ndarray, "b m m"],
     options: JointOptions,
 ) -> JointState:
-    """All runs of a batch from ``params`` to their ends, as arrays: ``kept`` is what `optimise_jointly` makes channels of.
+    """All runs of a batch from ``params`` to their ends, as arrays; `optimise_jointly` makes channels of ``kept``.
 
     For those who go on from there: ``kept`` can be cut to fewer heads and be given as ``params`` again.
     """
