@@ -76,6 +76,7 @@ EXPERIMENTS = {
     "capacity": "experiments.capacity.experiment:EXPERIMENT",
     "retrieval": "experiments.retrieval.experiment:EXPERIMENT",
     "tries": "experiments.tries.experiment:EXPERIMENT",
+    "audit": "experiments.audit.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 

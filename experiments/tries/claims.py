@@ -65,7 +65,7 @@ def _choice(made: Made) -> Verdict | None:
     pairs = [(a, b) for a, b in zip(*cut.values(), strict=True) if a is not None and b is not None]
     ratios = []
     for row in made["thresholds"]:
-        if row["arm"] in ("healed-steps", "healed-compute") and row["choice"] != "recomputed":
+        if row["arm"] == "healed-steps" and row["choice"] != "recomputed":
             same = {name: row[name] for name in ("num_heads", "arm", "ratio")}
             [base] = select(made["thresholds"], choice="recomputed", **same)
             ratios.append(_ratio(row, base))

@@ -30,7 +30,10 @@ from theory.recognition import channel_scores, evaluate
 from theory.training import Channel
 
 Arm = Literal["direct", "pruned", "healed-steps", "healed-compute", "rewound"]
-HEALED_CHOICES: tuple[Choice, ...] = ("wins", "recomputed", "random")
+HEALED_CHOICES: dict[Arm, tuple[Choice, ...]] = {
+    "healed-steps": ("wins", "recomputed", "random"),
+    "healed-compute": ("recomputed",),
+}
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def arms_of(config: TriesConfig, num_heads: int, head_dim: int) -> list[TriesPoi
         arms.append(replace(many, arm="rewound", choice="recomputed", heal_steps=steps))
         for arm, first in (("healed-steps", steps // 2), ("healed-compute", steps // (2 * ratio))):
             healed = replace(many, arm=arm, first_steps=first, heal_steps=steps // 2)
-            arms += [replace(healed, choice=choice) for choice in HEALED_CHOICES]
+            arms += [replace(healed, choice=choice) for choice in HEALED_CHOICES[arm]]
     return arms
 
 
