@@ -125,8 +125,8 @@ def graph(data: Mapping[str, Any]) -> Drawn:
         "Distinct edges from a token's type to the type that a head attends most there, all heads of a layer together, "
         "against the length of the text; delimiters (and the first token of a causal model) and a type's edges to "
         "itself left out. Dashes: edges of a random graph on the types of the whole text that the layer is predicted "
-        "to hold (fixed even partition, every query head with keys of its own), for isotropic items of width d and at the "
-        "effective rank of the embedding table."
+        "to hold (fixed even partition, every query head with keys of its own), for isotropic items of width d and at "
+        "the effective rank of the embedding table."
     )
     return figure, caption
 
@@ -158,8 +158,8 @@ def fixed(data: Mapping[str, Any]) -> Drawn:
     caption = (
         "How fixed attention's graph is. Edges of a head found in the first half of the contexts; wherever a token and "
         "the target of such an edge meet in the other half, how often the target is attended most (green), and how "
-        "often a type of that context taken at random would be (grey). Purple: tokens that attend a delimiter (or the first "
-        "token of a causal model) most. Means over the heads of a layer."
+        "often a type of that context taken at random would be (grey). Purple: tokens that attend a delimiter (or the "
+        "first token of a causal model) most. Means over the heads of a layer."
     )
     return figure, caption
 

@@ -14,7 +14,7 @@ from mha_jax.analysis import kept_heads, pruning_order, random_order, recomputed
 from theory.problems import seeded_rng
 from theory.pruning import ablation_losses, edges_won, kept_f1, scores_by_head
 from theory.training import Channel, JointOptions
-from theory.training.joint import channels_of, descend, edge_weight, initial_params
+from theory.training.joint import initial_params, optimise_jointly
 from theory.training.types import check_batch
 
 Choice = Literal["wins", "ablation", "recomputed", "random"]
@@ -94,7 +94,8 @@ def train_many(batch: Batch, num_heads: int, max_steps: int) -> Trained:
         scale=options.init_scale,
     )
     initial = {name: np.asarray(leaf) for name, leaf in params.items()}
-    return _descended(batch, initial, options, batch.embeddings, batch.adjacency)
+    ended = optimise_jointly(params, batch.embeddings, batch.adjacency, batch.head_dim, options)
+    return Trained(initial, *ended)
 
 
 def choose(
@@ -168,13 +169,5 @@ def heal(
         for name, leaf in source.items()
     }
     options = batch.options(max_steps)
-    return _descended(batch, params, options, batch.embeddings[index], batch.adjacency[index]).channels
-
-
-def _descended(
-    batch: Batch, params: Params, options: JointOptions, embeddings: np.ndarray, adjacency: np.ndarray
-) -> Trained:
-    runs = descend(params, embeddings, adjacency, options)
-    weight = edge_weight(adjacency, options)
-    channels = channels_of(runs.kept, runs.loss, runs.steps, weight, batch.head_dim, options)
-    return Trained(params, runs.kept, channels)
+    problems = batch.embeddings[index], batch.adjacency[index]
+    return optimise_jointly(params, *problems, batch.head_dim, options).channels

@@ -116,9 +116,10 @@ def arms_of(config: TriesConfig, num_heads: int, head_dim: int) -> list[TriesPoi
         many = replace(direct, trained_heads=ratio * num_heads)
         arms += [replace(many, arm="pruned", choice=choice) for choice in CHOICES]
         arms.append(replace(many, arm="rewound", choice="recomputed", heal_steps=steps))
-        for arm, first in (("healed-steps", steps // 2), ("healed-compute", steps // (2 * ratio))):
-            healed = replace(many, arm=arm, first_steps=first, heal_steps=steps // 2)
-            arms += [replace(healed, choice=choice) for choice in HEALED_CHOICES[arm]]
+        first = {"healed-steps": steps // 2, "healed-compute": steps // (2 * ratio)}
+        for arm, choices in HEALED_CHOICES.items():
+            healed = replace(many, arm=arm, first_steps=first[arm], heal_steps=steps // 2)
+            arms += [replace(healed, choice=choice) for choice in choices]
     return arms
 
 

@@ -56,9 +56,7 @@ class JointOptions:
     aggregation: str = "max"
 
 
-class JointState(NamedTuple):
-    """Runs of joint training: where they are and how they got on."""
-
+class _State(NamedTuple):
     params: Params
     kept: Params  # the latest that separate the graph; the latest of all while none did
     found: Bool[Array, ""]
@@ -103,6 +101,19 @@ def _judged(
     return lowest > highest, (lowest > own) & (highest <= own)
 
 
+class Ended(NamedTuple):
+    """What training came to: channels, and the parameters that they are made of.
+
+    Attributes:
+        params: ``query`` and ``key`` ``(b, h, d, k)``, ``log_scale`` and ``offset`` ``(b,)``; training can go on from
+            them, and from fewer heads of them.
+        channels: one for each problem.
+    """
+
+    params: dict[str, np.ndarray]
+    channels: list[Channel]
+
+
 class Whole:
     """How a device that has whole problems computes: without others (`theory.training.sharded` has another way)."""
 
@@ -132,7 +143,7 @@ def optimise(
     check_every: int,
     aggregation: str,
     way: Whole,
-) -> JointState:
+) -> _State:
     """All runs of a batch, traced into one loop; ``way`` says how a problem's loss and gradient come about."""
     optimiser = optax.inject_hyperparams(optax.adam)(learning_rate=learning_rate)
 
@@ -142,7 +153,7 @@ def optimise(
         updates, state = optimiser.update(grads, state)
         return (jax.tree.map(jnp.add, params, updates), state), loss
 
-    def chunk(run: JointState, x, a) -> JointState:
+    def chunk(run: _State, x, a) -> _State:
         (params, state), losses = jax.lax.scan(
             partial(step, x=x, a=a), (run.params, run.optimiser), None, length=check_every
         )
@@ -153,16 +164,16 @@ def optimise(
         kept = jax.tree.map(lambda old, new: jnp.where(separates | ~run.found, new, old), run.kept, params)
         done = right | (stale >= patience) | ~jnp.isfinite(loss)
         lowest = jnp.where(fell, loss, run.lowest)
-        new = JointState(
+        new = _State(
             params, kept, run.found | separates, state, lowest, stale, run.steps + check_every, loss, done
         )
         return jax.tree.map(lambda old, new: jnp.where(run.done, old, new), run, new)
 
-    def start(params) -> JointState:
+    def start(params) -> _State:
         zero = jnp.zeros((), jnp.int32)
         infinity = jnp.array(jnp.inf, jnp.float32)
         no = jnp.array(False)
-        return JointState(params, params, no, optimiser.init(params), infinity, zero, zero, infinity, no)
+        return _State(params, params, no, optimiser.init(params), infinity, zero, zero, infinity, no)
 
     def unfinished(carry):
         taken, runs = carry
@@ -188,7 +199,7 @@ def _optimise(
     max_steps: int,
     check_every: int,
     aggregation: str,
-) -> JointState:
+) -> _State:
     settings = {"max_steps": max_steps, "check_every": check_every, "aggregation": aggregation}
     scalars = weight, learning_rate, patience, min_fall
     return optimise(params, embeddings, adjacency, *scalars, **settings, way=Whole())
@@ -215,13 +226,13 @@ def initial_params(
 
 
 def optimise_jointly(
-    params: Params,
+    params: Mapping[str, Array | np.ndarray],
     embeddings: Float[np.ndarray, "b m d"],
     adjacency: Bool[np.ndarray, "b m m"],
     head_dim: int,
     options: JointOptions,
-) -> list[Channel]:
-    """Train all heads of every problem from ``params`` and return the channels.
+) -> Ended:
+    """Train all heads of every problem from ``params``.
 
     Args:
         params: ``query`` and ``key`` ``(b, h, d, k)``, ``log_scale`` and ``offset`` ``(b,)``.
@@ -230,27 +241,13 @@ def optimise_jointly(
         head_dim: columns in use, at most ``k``.
         options: settings.
     """
-    runs = descend(params, embeddings, adjacency, options)
     weight = edge_weight(adjacency, options)
-    return channels_of(runs.kept, runs.loss, runs.steps, weight, head_dim, options)
-
-
-def descend(
-    params: Params,
-    embeddings: Float[np.ndarray, "b m d"],
-    adjacency: Bool[np.ndarray, "b m m"],
-    options: JointOptions,
-) -> JointState:
-    """All runs of a batch from ``params`` to their ends, as arrays; `optimise_jointly` makes channels of ``kept``.
-
-    For those who go on from there: ``kept`` can be cut to fewer heads and be given as ``params`` again.
-    """
-    return jax.device_get(
+    runs = jax.device_get(
         _optimise(
-            params,
+            {name: jnp.asarray(leaf) for name, leaf in params.items()},
             jnp.asarray(embeddings, jnp.float32),
             jnp.asarray(adjacency),
-            jnp.float32(edge_weight(adjacency, options)),
+            jnp.float32(weight),
             jnp.float32(options.learning_rate),
             jnp.int32(options.patience),
             jnp.float32(options.min_fall),
@@ -259,6 +256,7 @@ def descend(
             aggregation=options.aggregation,
         )
     )
+    return Ended(runs.kept, channels_of(runs.kept, runs.loss, runs.steps, weight, head_dim, options))
 
 
 def edge_weight(adjacency: Bool[np.ndarray, "b m m"], options: JointOptions) -> float:
@@ -336,4 +334,4 @@ def train_joint(
         max_head_dim=width,
         scale=options.init_scale,
     )
-    return optimise_jointly(params, embeddings, adjacency, head_dim, options)
+    return optimise_jointly(params, embeddings, adjacency, head_dim, options).channels
