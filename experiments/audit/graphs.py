@@ -40,8 +40,8 @@ def contexts_of(model: PretrainedModel, text: str, num_contexts: int, length: in
 @partial(jax.jit, static_argnames=("config",))
 def _most_attended(params, config, tokens):
     lengths = jnp.full((tokens.shape[0],), tokens.shape[1])
-    weights = forward(params, config, tokens, lengths, return_weights=True).weights
-    return jnp.argmax(weights, axis=-1)
+    output = forward(params, config, tokens, lengths, return_weights=True)
+    return jnp.argmax(jnp.asarray(output.weights), axis=-1)
 
 
 def most_attended(model: PretrainedModel, contexts: Int[np.ndarray, "c t"]) -> Int[np.ndarray, "l n c t"]:

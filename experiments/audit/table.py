@@ -25,27 +25,20 @@ def rank_cells(data: Mapping[str, Any]) -> Cells | None:
             f"{row['mean_random_effective_rank']:.1f}",
             _with_range(row, "stable_rank"),
             f"{row['mean_random_stable_rank']:.1f}",
-            f"{row['vocab_edges']:,.0f} ({row['vocab_edges_at_rank']:,.0f})",
+            f"{row['vocab_edges']:,.0f}",
+            f"{row['vocab_edges_at_rank']:,.0f}",
             f"{row['vocab_size']:,}",
         )
         for row in rows
     ]
-    columns = (
-        "model",
-        "heads",
-        "d / d_k",
-        "effective\nrank",
-        "random",
-        "stable\nrank",
-        "random",
-        "edges\nheld",
-    )
+    columns = ("model", "heads", "d / d_k", "effective\nrank", "random", "stable\nrank", "random")
+    columns += ("edges\nheld", "at table\nrank", "vocabulary")
     note = (
         "Ranks of W_q^T W_k: mean over heads, least and largest in brackets; random: weights of the same shape. Edges "
-        "held (a prediction): of a random graph over the vocabulary, by one layer; in brackets with the embedding "
-        "table's effective rank in place of d."
+        "held (a prediction): of a random graph over the vocabulary, by one layer; then with the embedding table's "
+        "effective rank in place of d."
     )
-    return Cells("Rank and predicted capacity", (*columns, "vocabulary"), tuple(lines), note)
+    return Cells("Rank and predicted capacity", columns, tuple(lines), note)
 
 
 def graph_cells(data: Mapping[str, Any]) -> Cells | None:
@@ -94,7 +87,7 @@ def claim_lines(data: Mapping[str, Any]) -> list[str]:
 
 
 def _with_range(row: Record, key: str) -> str:
-    return f"{row[f'mean_{key}']:.1f} [{row[f'least_{key}']:.1f}–{row[f'most_{key}']:.1f}]"
+    return f"{row[f'mean_{key}']:.1f} ({row[f'least_{key}']:.1f}–{row[f'most_{key}']:.1f})"
 
 
 def _some(rows: Sequence[Record]) -> list[Record]:
