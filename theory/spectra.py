@@ -38,7 +38,7 @@ def effective_rank(singular_values: Float[np.ndarray, "*batch k"]) -> Float64[np
     values = _checked(singular_values)
     shares = values / values.sum(-1, keepdims=True)
     logs = np.log(np.where(shares > 0, shares, 1.0))
-    return np.exp(-(shares * logs).sum(-1))
+    return np.asarray(np.exp(-(shares * logs).sum(-1)))
 
 
 def stable_rank(singular_values: Float[np.ndarray, "*batch k"]) -> Float64[np.ndarray, "*batch"]:
@@ -48,7 +48,7 @@ def stable_rank(singular_values: Float[np.ndarray, "*batch k"]) -> Float64[np.nd
         ValueError: negative or undefined values, or none above zero.
     """
     values = _checked(singular_values)
-    return np.square(values / values.max(-1, keepdims=True)).sum(-1)
+    return np.asarray(np.square(values / values.max(-1, keepdims=True)).sum(-1))
 
 
 def _checked(singular_values: np.ndarray) -> Float64[np.ndarray, "*batch k"]:

@@ -68,7 +68,7 @@ def _choice(made: Made) -> Verdict | None:
         if row["arm"] == "healed-steps" and row["choice"] != "recomputed":
             same = {name: row[name] for name in ("num_heads", "arm", "ratio")}
             [base] = select(made["thresholds"], choice="recomputed", **same)
-            ratios.append(_ratio(row, base))
+            ratios += _ratio(row, base)
     if not pairs or not ratios:
         return None
     before = sum(a - b for a, b in pairs) / len(pairs)
@@ -89,7 +89,9 @@ def _against_direct(made: Made, arm: str) -> Verdict | None:
     direct = {row["num_heads"]: row for row in select(made["thresholds"], arm="direct")}
     if not rows or not direct:
         return None
-    ratios = [_ratio(row, direct[row["num_heads"]]) for row in rows]
+    ratios = [ratio for row in rows for ratio in _ratio(row, direct[row["num_heads"]])]
+    if not ratios:
+        return None
     return _near(ratios), f"threshold over direct {_span(ratios)}; {_pairs(made, arm)}"
 
 
@@ -169,11 +171,12 @@ def kept_at(row: Mapping[str, Any], fraction: float) -> float:
     return row["kept"][removed]
 
 
-def _ratio(row: Record, base: Record) -> float | None:
-    """Threshold over another; None unless both were reached."""
-    if row["measured_total_key_dim"] is None or base["measured_total_key_dim"] is None:
-        return None
-    return row["measured_total_key_dim"] / base["measured_total_key_dim"]
+def _ratio(row: Record, base: Record) -> list[float | None]:
+    """Threshold over another: None where it was not reached, nothing where neither was."""
+    found, other = row["measured_total_key_dim"], base["measured_total_key_dim"]
+    if other is None:
+        return [] if found is None else [0.0]
+    return [None if found is None else found / other]
 
 
 def _near(ratios: Sequence[float | None]) -> bool:
