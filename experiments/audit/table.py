@@ -21,9 +21,10 @@ def rank_cells(data: Mapping[str, Any]) -> Cells | None:
             row["model"],
             f"{row['layers']} x {row['num_heads']}",
             f"{row['d_model']} / {row['head_dim']}",
-            _with_range(row, "effective_rank"),
+            f"{row['mean_effective_rank']:.1f}",
+            f"{row['least_effective_rank']:.1f}",
             f"{row['mean_random_effective_rank']:.1f}",
-            _with_range(row, "stable_rank"),
+            f"{row['mean_stable_rank']:.1f}",
             f"{row['mean_random_stable_rank']:.1f}",
             f"{row['vocab_edges']:,.0f}",
             f"{row['vocab_edges_at_rank']:,.0f}",
@@ -31,10 +32,10 @@ def rank_cells(data: Mapping[str, Any]) -> Cells | None:
         )
         for row in rows
     ]
-    columns = ("model", "heads", "d / d_k", "effective\nrank", "random", "stable\nrank", "random")
+    columns = ("model", "heads", "d / d_k", "effective\nrank", "least", "random", "stable\nrank", "random")
     columns += ("edges\nheld", "at table\nrank", "vocabulary")
     note = (
-        "Ranks of W_q^T W_k: mean over heads, least and largest in brackets; random: weights of the same shape. Edges "
+        "Ranks of W_q^T W_k: mean over heads, and the least; random: weights of the same shape. Edges "
         "held (a prediction): of a random graph over the vocabulary, by one layer; then with the embedding table's "
         "effective rank in place of d."
     )
@@ -84,10 +85,6 @@ def claim_lines(data: Mapping[str, Any]) -> list[str]:
         f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
         for row in rows
     ]
-
-
-def _with_range(row: Record, key: str) -> str:
-    return f"{row[f'mean_{key}']:.1f} ({row[f'least_{key}']:.1f}–{row[f'most_{key}']:.1f})"
 
 
 def _some(rows: Sequence[Record]) -> list[Record]:

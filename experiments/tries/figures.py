@@ -33,9 +33,9 @@ _CHOICES = {
 }
 _TASKS = {"channel": "channel: F1", "retrieval": "retrieval: 1 − NMSE"}
 _ORDERS = {
-    "ablation": "ablation, computed anew",
-    "importance": "importance",
-    "random": "random",
+    "ablation": "by ablation, anew",
+    "importance": "by importance",
+    "random": "at random",
 }
 
 
@@ -95,7 +95,8 @@ def budgets(data: Mapping[str, Any]) -> Drawn:
             axes.plot([place[h] - 0.4, place[h] + 0.4], [predicted] * 2, **style.PREDICTION)
     axes.set_xticks(range(len(heads)), [str(h) for h in heads])
     axes.set_xlim(-0.55, len(heads) - 0.45)
-    axes.set_ylim(0, None)
+    found = [row["measured_total_key_dim"] for row in rows if row["measured_total_key_dim"] is not None]
+    axes.set_ylim(0.6 * min(found), None)
     axes.set_xlabel("heads in the end h")
     axes.set_ylabel(r"total key dimension $D_K = h\,d_k$ needed")
     handles = [style.handle(look, linestyle="none") for look in arms.values()]
@@ -109,7 +110,8 @@ def budgets(data: Mapping[str, Any]) -> Drawn:
         "threshold of at least 0.99, with 95% intervals. All arms end with h heads of the same d_k. *Cut*: the "
         "heads whose ablation, computed anew after each removal, costs least go; *healed*: half of the steps before "
         "the cut, half after it; *equal compute*: the part before it is shortened until head-steps equal those of the "
-        "direct run. A missing marker: not reached at the budgets tried. *Best trainer*: from `capacity`, the lowest "
+        "direct run. A missing marker: not reached at the budgets tried; a bar down to "
+        "the edge: nothing tried was too little. *Best trainer*: from `capacity`, the lowest "
         "of training head by head and joint training. Dashes: prediction for a fixed even partition of the edges."
     )
     return figure, caption
@@ -145,10 +147,10 @@ def recovery(data: Mapping[str, Any]) -> Drawn:
             )
         axes.axhline(0.5, **style.REFERENCE)
         axes.set_title(f"h = {h}")
+        axes.set_xlabel(r"budget $D_K = h\,d_k$")
         axes.set_xticks(sorted({row["total_key_dim"] for row in select(rows, num_heads=h)}))
         axes.set_ylim(*style.SHARE_LIMITS)
     grid[0, 0].set_ylabel("share of problems recovered")
-    figure.supxlabel(r"total key dimension $D_K$ in the end", fontsize=8)
     style.legend_below(figure, [style.handle(look) for look in arms.values()], 3)
     caption = (
         f"Share of problems recovered ({_size(rows)}; {_seeds(data)}) against the budget in the end, with Wilson's 95% "
@@ -219,7 +221,7 @@ def dynamics(data: Mapping[str, Any]) -> Drawn:
                         removed, row["kept_low"], row["kept_high"], color=look.color, alpha=0.18, linewidth=0
                     )
             axes.plot([0, 100], [1, 0], **style.REFERENCE)
-            axes.set_title(f"{_TASKS[task]}; removed by {_ORDERS[order]}", fontsize=7.5)
+            axes.set_title(f"{_TASKS[task]}; removed {_ORDERS[order]}", fontsize=7.5)
             axes.set_xlabel("heads removed (%)")
             axes.set_ylim(-0.05, 1.12)
         line[0].set_ylabel("score kept")
@@ -236,7 +238,7 @@ def dynamics(data: Mapping[str, Any]) -> Drawn:
 
 def _time(index: int, count: int, fraction: float) -> Look:
     """From light to dark, with markers in turn."""
-    shade = 0.82 * (1 - index / max(1, count - 1))
+    shade = 0.72 * (1 - index / max(1, count - 1))
     blue = tuple(shade + (1 - shade) * channel for channel in (0.0, 0.27, 0.55))
     return Look(f"{100 * fraction:g}% of training", _hex(blue), style.MARKERS[index % len(style.MARKERS)])
 

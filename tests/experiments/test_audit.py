@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ from experiments.audit.config import PRESETS, AuditConfig, resolve
 from experiments.audit.experiment import EXPERIMENT
 from experiments.audit.graphs import content_positions, contexts_of, type_graph
 from experiments.audit.weights import query_key_weights, random_singular_values, table_rank
-from experiments.pretrained import ModelConfig, PretrainedModel
+from experiments.pretrained import ModelConfig, PretrainedModel, forward
 from theory.bounds import partition_max_edges, partition_total_key_dim
 from theory.spectra import effective_rank, stable_rank
 
@@ -141,12 +142,11 @@ def test_contexts_are_whole_and_from_all_over_the_text(text):
 
 
 def test_attention_is_the_models_own(text):
-    from experiments.pretrained import forward
-
     model = _model()
     contexts = contexts_of(model, text, 10, 7)
     found = graphs.most_attended(model, contexts)  # 8 and 2: the last batch is filled up
-    weights = forward(model.params, model.config, contexts, np.full(10, 7), return_weights=True).weights
+    tokens, lengths = jnp.asarray(contexts), jnp.full(10, 7)
+    weights = forward(model.params, model.config, tokens, lengths, return_weights=True).weights
     np.testing.assert_array_equal(found, np.asarray(weights).argmax(-1).transpose(0, 2, 1, 3))
 
 

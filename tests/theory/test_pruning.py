@@ -22,6 +22,7 @@ def test_best_f1_is_that_of_all_thresholds(ties):
         scores, adjacency = _random(seed, ties=ties)
         for some in (scores[0], scores.max(axis=0)):
             assert best_f1(some, adjacency) == evaluate(some, adjacency, 0.0).best_f1
+    _, adjacency = _random(0)
     assert best_f1(np.where(adjacency, 1.0, 0.0), adjacency) == 1.0
 
 

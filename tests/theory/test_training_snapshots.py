@@ -47,11 +47,12 @@ def test_training_can_go_on_from_the_parameters_it_ended_with(batch):
     start = initial_params(
         SEEDS, num_heads=HEADS, d_model=WIDTH, head_dim=DIM, max_head_dim=DIM, scale=OPTIONS.init_scale
     )
-    ended = optimise_jointly(start, *batch, DIM, OPTIONS)
+    embeddings, adjacency = batch
+    ended = optimise_jointly(start, embeddings, adjacency, DIM, OPTIONS)
     trained = train_joint(*batch, num_heads=HEADS, head_dim=DIM, seeds=SEEDS, options=OPTIONS)
     np.testing.assert_array_equal(_weights(ended.channels), _weights(trained))
     np.testing.assert_array_equal(ended.params["query"][1], ended.channels[1].query_weights)
-    on = optimise_jointly(ended.params, *batch, DIM, OPTIONS)
+    on = optimise_jointly(ended.params, embeddings, adjacency, DIM, OPTIONS)
     assert all(b.loss < a.loss for a, b in zip(ended.channels, on.channels, strict=True))
 
 
