@@ -78,6 +78,8 @@ EXPERIMENTS = {
     "retrieval": "experiments.retrieval.experiment:EXPERIMENT",
     "roles": "experiments.roles.experiment:EXPERIMENT",
     "pruning": "experiments.pruning.experiment:EXPERIMENT",
+    "tries": "experiments.tries.experiment:EXPERIMENT",
+    "audit": "experiments.audit.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 
