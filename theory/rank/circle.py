@@ -53,7 +53,7 @@ def circle_scale(num_keys: int, miss: float) -> float:
     """The largest logit beta with which the others' weights sum to exactly ``miss`` (theorem, ours).
 
     For n >= 3 between ``ln((2 - 2 miss) / miss)`` and ``ln((2 - miss) / miss)``, both over ``1 - cos(2 pi / n)``: the
-    two neighbours alone; and, as ``1 - cos(2 pi j / n)`` is at least j times that up to j = n / 2 (``sin(j x) / sin(x)``
+    two neighbours alone; and, as ``1 - cos(2 pi j / n)`` is at least j times that up to j = n / 2 (``sin(jx) / sin(x)``
     falls in x, to at least sqrt(j) at ``x = pi / (2 j)``), a geometric series on either side.
 
     Args:
