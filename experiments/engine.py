@@ -80,6 +80,7 @@ EXPERIMENTS = {
     "pruning": "experiments.pruning.experiment:EXPERIMENT",
     "tries": "experiments.tries.experiment:EXPERIMENT",
     "audit": "experiments.audit.experiment:EXPERIMENT",
+    "rank": "experiments.rank.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 
