@@ -116,7 +116,7 @@ def speed(data: Mapping[str, Any]) -> Drawn:
         return None
     models = list(groups(rows, "model"))
     figure, grid = style.grid(1, len(models), style.COLUMN_WIDTH * min(2, len(models)), 2.4, sharey=True)
-    looks = {"heads": Look("heads", BLUE, "o"), "groups": Look("whole groups", VERMILLION, "s", filled=False)}
+    looks = {"heads": Look("heads", BLUE, "o"), "groups": Look("groups", VERMILLION, "s", filled=False)}
     for axes, (model,) in zip(grid[0], models, strict=True):
         own = select(rows, model=model)
         sizes = sorted({row["batch_size"] for row in own})
@@ -136,7 +136,7 @@ def speed(data: Mapping[str, Any]) -> Drawn:
         axes.set_xlim(-0.5, len(sizes) - 0.5)
         axes.set_xlabel(f"sequences of {own[0]['length']} tokens")
         axes.set_title(model)
-    grid[0, 0].set_ylabel("times as fast as the whole model")
+    grid[0, 0].set_ylabel("speed-up")
     present = {row["removal"] for row in rows}
     handles: list[Any] = [
         style.handle(look, f"without half of the {look.label}", linestyle="none")

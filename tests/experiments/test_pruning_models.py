@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.pretrained import forward, load, sentence_embeddings
+from experiments.pretrained import forward, installed, load, sentence_embeddings
 from experiments.pruning import data, gating, losses, removal, subject
 from experiments.pruning.units import PrunedPoint, order_of
 from mha_jax import analysis
@@ -73,6 +73,31 @@ def test_the_model_with_smaller_weights_gives_what_the_masked_one_gives(model, n
         np.testing.assert_allclose(found.logits[real], expected.logits[real], rtol=1e-4, atol=3e-5)
     heads = [part["query"]["kernel"].shape[0] for own in removed["layers"] for part in own["attentions"]]
     assert sum(heads) == kept.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+@pytest.mark.skipif(not installed("smollm2-135m"), reason="needs the model: make models")
+def test_removal_from_a_deep_model_differs_by_rounding_alone():
+    """Thirty layers without half of their heads make much of a rounding error: hence also in float64."""
+    model = load("smollm2-135m")
+    dtype = jnp.zeros(()).dtype
+    rng = np.random.default_rng(0)
+    kept = (rng.permutation(270) < 135).reshape(30, 9)
+    tokens = jnp.asarray(rng.integers(100, 49_000, (2, 12)))
+    lengths = jnp.array([12, 7])
+    params = jax.tree.map(lambda array: array.astype(dtype), model.params)
+    masked = jax.jit(forward, static_argnums=1)(
+        params, model.config, tokens, lengths, head_mask=jnp.asarray(kept, dtype)
+    ).logits
+    removed = removal.remove_heads(params, model.config, kept)
+    found = removal.forward_removed(removed, model.config, tokens, lengths).logits
+    assert masked is not None
+    assert found is not None
+    real = np.arange(12) < np.asarray(lengths)[:, None]
+    scale = float(jnp.abs(masked[real]).max())
+    tolerance = 1e6 * float(jnp.finfo(dtype).eps) if dtype == jnp.float64 else 1e-3
+    assert float(jnp.abs(found - masked)[real].max()) <= tolerance * scale
 
 
 def test_groups_lose_their_keys_when_no_head_reads_them(llama):
