@@ -51,7 +51,7 @@ class CacheConfig:
     further_trainers: tuple[Trainer, ...] = ("alternate", "greedy")
     frontier_items: tuple[int, ...] = (64, 112)
     cache_budgets: tuple[int, ...] = (8, 16)
-    parameter_budgets: tuple[int, ...] = (450,)
+    parameter_budgets: tuple[int, ...] = (480,)
     conversion_items: int = 96
     conversion_head_dim: int = 10
     conversion_steps: tuple[int, ...] = (100, 300, 1000)
@@ -94,7 +94,7 @@ PRESETS = {
         further_trainers=TRAINERS,
         frontier_items=(48, 64, 80, 112, 128, 144),
         cache_budgets=(4, 8, 12, 16, 24),
-        parameter_budgets=(350, 450, 520),
+        parameter_budgets=(350, 480, 520),
         conversion_steps=(30, 100, 300, 1000, 3000),
         seeds=16,
         restarts=4,

@@ -170,7 +170,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
     ``best.m96.h4.gqa-2`` (and ``joint.``, ``alternate.``, ``greedy.``, ``predicted.``, ``law.``, ``with-values.``,
     ``parameters.``; ``ratio.`` over MHA's best, ``predicted-ratio.`` the same predicted); ``held.c8.h4.mqa`` and
-    ``recovered.c8.h4.mqa`` at a cache, ``held.p450.h4.mqa`` at a number of parameters; ``conversion.g2.low-rank.0`` and
+    ``recovered.c8.h4.mqa`` at a cache, ``held.p480.h4.mqa`` at a number of parameters; ``conversion.g2.low-rank.0`` and
     ``conversion-recovered.``; ``model.SmolLM2-135M``; ``claims.held``, ``claims.judged``; ``num-runs``.
     """
     out = {"num-runs": str(len(records(data, "points")))}
