@@ -131,7 +131,8 @@ def _divergence_panel(axes: Axes, rows: Sequence[Record], bounds: Sequence[float
         _points(axes, own, _BOUNDED[index])
         if own and own[0]["floor_kl"]:
             color = _BOUNDED[index].color
-            axes.axhline(own[0]["floor_kl"], **(_CLOSED | {"color": color}))
+            line: dict[str, Any] = _CLOSED | {"color": color}
+            axes.axhline(own[0]["floor_kl"], **line)
             axes.plot([2], [own[0]["circle_kl"]], "+", color=color, markersize=9, zorder=4)
     _points(axes, free, _FREE)
     sizes = {row[f"{end}_minimal_head_dim"] for row in rows for end in ("least", "largest")} - {None}
@@ -230,7 +231,8 @@ def on_the_circle(data: Mapping[str, Any]) -> Drawn:
             right = row["share_right"] == 1
             face = look.color if right else "white"
             held.plot(row["n"], weight, look.marker, color=look.color, markerfacecolor=face)
-        held.axvline(own[0]["guaranteed_length"], **(style.PREDICTION | {"color": look.color}))
+        line: dict[str, Any] = style.PREDICTION | {"color": look.color}
+        held.axvline(own[0]["guaranteed_length"], **line)
     held.set_xscale("log", base=10)
     held.set_ylim(*style.SHARE_LIMITS)
     held.set_xlabel("keys n")

@@ -91,6 +91,7 @@ def test_divergence_reaches_zero_at_the_rank_of_the_centred_log_and_not_before(p
     patterns, found = problems
     for name in ("random", "soft-permutation", "gaussian-band", "window-band"):
         required = required_head_dim(patterns[name])
+        assert required is not None
         for head_dim in range(1, 6):
             kl = found[name, head_dim, None].kl
             assert (kl < 1e-12) == (head_dim >= required), (name, head_dim, kl)

@@ -10,6 +10,8 @@ logarithm does not grow with n. No other arrangement in the plane needs much les
 precision ends it at long lengths (`guaranteed_length`).
 """
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import brentq
@@ -66,7 +68,8 @@ def circle_scale(num_keys: int, miss: float) -> float:
     _check_miss(num_keys, miss)
     high = np.log((2 - miss) / miss) / gap(num_keys)
     wanted = -np.log1p(-miss)
-    return float(brentq(lambda scale: circle_kl(num_keys, scale) - wanted, 0.0, 1.001 * high + 1e-12))
+    root: Any = brentq(lambda scale: circle_kl(num_keys, scale) - wanted, 0.0, 1.001 * high + 1e-12)
+    return float(root)
 
 
 def gap(num_keys: int) -> float:
