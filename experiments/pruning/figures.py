@@ -94,7 +94,7 @@ def curves(data: Mapping[str, Any]) -> Drawn:
     handles: list[Any] = [style.handle(look) for order, look in _ORDERS.items() if order in shown]
     handles.append(style.area_handle("expected onset (20% to 40%)", style.WINDOW))
     handles.append(style.line_handle(f"{TOLERATED:.0%} of the rise", style.REFERENCE))
-    style.legend_below(figure, handles, 4 if len(panels) > 1 else 2)
+    style.legend_below(figure, handles, 3 if len(panels) > 1 else 2)
     seeds = max(row["num_seeds"] for row in records(data, "curves"))
     caption = (
         "Loss on held-out text when heads are masked in an order; nothing is trained again. *smollm2-135m* "

@@ -94,7 +94,7 @@ def gates(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             style.interval_bars(
                 axes, x, y, none[: len(x)], none[: len(x)], look, linestyle=line, linewidth=0.7
             )
-        axes.set_title(model)
+        axes.set_title(f"{model}: loss")
         axes.set_xlabel("heads left")
         axes.set_ylabel("loss on held-out text")
         _survivors(panels[1], own)
@@ -151,6 +151,8 @@ def _survivors(axes: Axes, rows: Sequence[Record]) -> None:
     counts = [rows[0]["roles"][name][1] for name in names]
     axes.set_xticks(range(len(names)), [f"{n}\n({c})" for n, c in zip(names, counts, strict=True)])
     axes.tick_params(axis="x", length=0)
-    axes.set_ylim(0, 1.05)
+    axes.set_ylim(0, 1.25)
+    axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+    axes.set_title(f"{rows[0]['model']}: heads by role")
     axes.set_ylabel("share that survives")
-    axes.legend(loc="upper right")
+    axes.legend(loc="upper center", ncols=len(rows))

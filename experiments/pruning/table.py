@@ -14,10 +14,10 @@ from experiments.reading import records, select
 from experiments.tables import Cells, markdown_of
 
 ORDER_WORDS = {
-    "importance": "importance I_h",
-    "importance_recomputed": "I_h computed anew",
+    "importance": "I_h",
+    "importance_recomputed": "I_h anew",
     "confidence": "confidence",
-    "ablation": "single ablation",
+    "ablation": "ablation",
     "random": "random",
 }
 
@@ -26,7 +26,7 @@ def curves_cells(data: Mapping[str, Any]) -> Cells | None:
     """One row for each model and order, a column for each fraction: the loss, of random orders their mean."""
     rows = records(data, "curves")
     fractions = sorted({row["fraction_pruned"] for row in rows})
-    shown = [f for f in fractions if len(fractions) <= 6 or round(10 * f) % 2 == 0 or f in (0.1, 0.3)]
+    shown = [f for f in fractions if len(fractions) <= 6 or f in (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)]
     lines = []
     for (model, order), own in groups(rows, "model", "order").items():
         at = {row["fraction_pruned"]: row for row in own}
@@ -35,7 +35,7 @@ def curves_cells(data: Mapping[str, Any]) -> Cells | None:
         lines.append((model, ORDER_WORDS[order], *losses, f"{np.mean(costs):.3f}" if costs else "–"))
     if not lines:
         return None
-    columns = ("model", "order", *(f"{f:.0%}" for f in shown), "mean cost")
+    columns = ("model", "order", *(f"{f:.0%}" for f in shown), "mean\ncost")
     note = (
         "Loss on held-out text by share of heads removed: next token in nats; for MiniLM one minus the mean "
         "cosine to the whole model's embeddings. Mean cost: over the curve, in units of what removing all "
@@ -69,12 +69,12 @@ def speed_cells(data: Mapping[str, Any]) -> Cells | None:
     for row in records(data, "speedups"):
         speed = f"{row['speedup']:.2f} [{row['speedup_low']:.2f}–{row['speedup_high']:.2f}]"
         cells = [row["model"], row["removal"], str(row["batch_size"])]
-        cells += [f"{row['heads_left']} + {row['kv_heads_left']}", f"{row['parameters_share']:.2f}", speed]
+        cells += [f"{row['heads_left']} + {row['kv_heads_left']}", speed]
         cells += [f"{row['predicted_speedup']:.2f}", f"{row['whole_loss']:.3f} → {row['loss']:.3f}"]
         lines.append(tuple(cells))
     if not lines:
         return None
-    columns = ("model", "gone", "batch", "left:\nQ + KV", "weights", "speed-up", "by\nproducts", "loss")
+    columns = ("model", "gone", "batch", "left:\nQ + KV", "speed-up", "by\nproducts", "loss")
     note = (
         "Forward pass of the model with smaller weights against the whole one, in turn: median of ratios, "
         "quartiles. By products: ratio of multiplications in matrix products."
