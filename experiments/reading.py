@@ -2,14 +2,20 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 Record = Mapping[str, Any]
+R = TypeVar("R", bound=Record)
 
 
 def records(data: Mapping[str, Any], kind: str) -> list[Record]:
     """The records of one kind, none where the run has none."""
     return list(data.get("records", {}).get(kind) or [])
+
+
+def select(rows: Iterable[R], **wanted: Any) -> list[R]:
+    """Rows with these values."""
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
 def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:

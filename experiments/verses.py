@@ -60,11 +60,15 @@ class Text:
         source: what it is.
         train: passages to choose or train on, in their order.
         held_out: passages to test on.
+        train_sentences: the same as the former in shorter pieces: verses, or again the lines of a file.
+        held_out_sentences: likewise.
     """
 
     source: str
     train: tuple[str, ...]
     held_out: tuple[str, ...]
+    train_sentences: tuple[str, ...]
+    held_out_sentences: tuple[str, ...]
 
 
 @cache
@@ -133,7 +137,8 @@ def load_text(path: str = "", rule: str = "every-tenth") -> Text:
     """
     if not path:
         parts = split(read_verses(), rule)
-        return Text(f"English verses (World English Bible), books held out: {rule}", *map(_chapters, parts))
+        source = f"English verses (World English Bible), books held out: {rule}"
+        return Text(source, *map(_chapters, parts), *(tuple(v.english for v in part) for part in parts))
     try:
         lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError as error:
@@ -144,12 +149,13 @@ def load_text(path: str = "", rule: str = "every-tenth") -> Text:
             f"text: expected a file of at least ten lines of text, got {len(passages)} in {path}"
         )
     start = len(passages) - len(passages) // 10
-    return Text(f"{Path(path).name}, last tenth held out", tuple(passages[:start]), tuple(passages[start:]))
+    parts = tuple(passages[:start]), tuple(passages[start:])
+    return Text(f"{Path(path).name}, last tenth held out", *parts, *parts)
 
 
 def text_files(path: str = "") -> list[str]:
-    """The files that `load_text` reads; for `experiments.engine.Experiment.input_files`."""
-    return [path or str(PATH)]
+    """Files of the user's own that `load_text` reads; for `experiments.engine.Experiment.input_files`."""
+    return [path] if path else []
 
 
 def _chapters(verses: Sequence[Verse]) -> tuple[str, ...]:

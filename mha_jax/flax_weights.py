@@ -22,7 +22,7 @@ from flax import nnx
 from flax.core.meta import unbox
 
 from mha_jax._layers import Params, check_params
-from mha_jax.projections import _check as check_projections
+from mha_jax.projections import sizes_of
 
 _FLAX_SHAPES = {
     "query": {"kernel": "M N D", "bias": "N D"},
@@ -84,7 +84,7 @@ def params_to_flax(params: Params) -> dict[str, dict[str, Any]]:
         NotImplementedError: Flax's modules cannot hold them: values have another width than keys, queries and keys are
             normalised by their root mean square, or some projections have a bias and some none.
     """
-    sizes = check_projections(params)
+    sizes = sizes_of(params)
     if sizes["E"] != sizes["D"]:
         raise NotImplementedError(
             f"params: Flax's modules have one head dimension for keys ({sizes['D']}) and values ({sizes['E']})"

@@ -167,7 +167,7 @@ def project_latents(
     Raises:
         ValueError: parameters or shapes do not agree, or ``x`` is not floating point.
     """
-    check_input("x", x, _check(params)["M"])
+    check_input("x", x, sizes_of(params)["M"])
     dtype = computation_dtype(dtype, params, x)
     positions = positions_from(0, x.shape[-2]) if positions is None else positions
     latent = product("...tm,mc->...tc", x, params["latent"]["kernel"], dtype, precision).astype(dtype)
@@ -209,7 +209,7 @@ def latent_heads(
     Raises:
         ValueError: parameters or shapes do not agree, or an array is not floating point.
     """
-    sizes = _check(params)
+    sizes = sizes_of(params)
     for name, array, size in (
         ("x", x, sizes["M"]),
         ("latent", latent, sizes["C"]),
@@ -293,7 +293,7 @@ def latent_attention(
         ValueError: parameters or shapes do not agree; with a cache: it has no room (`mha_jax.cache`), or
             ``is_causal`` is False.
     """
-    sizes = _check(params)
+    sizes = sizes_of(params)
     check_input("x", x, sizes["M"])
     for name in "return_residual", "query_offset":
         if name in options:
@@ -354,7 +354,7 @@ def combine_latent_heads(
     Raises:
         ValueError: parameters or shapes do not agree.
     """
-    sizes = _check(params)
+    sizes = sizes_of(params)
     width = sizes["C" if absorbed else "E"]
     check_floating("heads", heads)
     if heads.ndim < 3 or heads.shape[-2:] != (sizes["N"], width):
@@ -365,7 +365,12 @@ def combine_latent_heads(
     return product("...tne,neo->...to", heads, params["out"]["kernel"], dtype, precision).astype(dtype)
 
 
-def _check(params: Params) -> dict[str, int]:
+def sizes_of(params: Params) -> dict[str, int]:
+    """Sizes of latent attention by their letters.
+
+    Raises:
+        ValueError: the parameters are not those of latent attention, or disagree.
+    """
     sizes = check_params(params, _SHAPES, _OPTIONAL)
     if "query_latent" not in params:
         if "query_latent_norm" in params:

@@ -197,7 +197,7 @@ def combine_heads(
     Raises:
         ValueError: parameters or shapes do not agree.
     """
-    sizes = _check(params)
+    sizes = sizes_of(params)
     check_floating("heads", heads)
     if heads.ndim < 3 or heads.shape[-2:] != (sizes["N"], sizes["E"]):
         raise ValueError(f"heads: expected shape (..., T, {sizes['N']}, {sizes['E']}), got {heads.shape}")
@@ -335,7 +335,7 @@ def select_heads(params: Params, heads: Sequence[int]) -> Params:
         ValueError: ``heads`` is empty, repeats an index or is out of range; or, with grouped heads, key/value heads
             would not be used by equally many consecutive query heads.
     """
-    sizes = _check(params)
+    sizes = sizes_of(params)
     indices = np.asarray(heads)
     valid = indices.ndim == 1 and indices.size and np.issubdtype(indices.dtype, np.integer)
     if (
@@ -357,7 +357,12 @@ def select_heads(params: Params, heads: Sequence[int]) -> Params:
     return {**params, **selected, "out": {**params["out"], "kernel": params["out"]["kernel"][indices]}}
 
 
-def _check(params: Params) -> dict[str, int]:
+def sizes_of(params: Params) -> dict[str, int]:
+    """Sizes of multi-head attention by their letters.
+
+    Raises:
+        ValueError: the parameters are not those of multi-head attention, or disagree.
+    """
     sizes = check_params(params, _SHAPES, _OPTIONAL)
     if sizes["N"] % sizes["K"]:
         raise ValueError(f"params: expected N a multiple of K, got N = {sizes['N']}, K = {sizes['K']}")
@@ -366,7 +371,7 @@ def _check(params: Params) -> dict[str, int]:
 
 def _check_inputs(params: Params, x_q: Array, x_kv: Array | None) -> tuple[Array, ...]:
     """The inputs there are: ``x_kv`` is the last of them."""
-    sizes = _check(params)
+    sizes = sizes_of(params)
     inputs = (x_q,) if x_kv is None else (x_q, x_kv)
     check_input("x_q", x_q, sizes["M"])
     check_input("x_q" if x_kv is None else "x_kv", inputs[-1], sizes["M_kv"])

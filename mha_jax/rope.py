@@ -93,10 +93,12 @@ def apply_rope(
         Array of the shape and dtype of ``x``.
 
     Raises:
-        ValueError: ``x`` has fewer than three axes or is not floating point, ``positions`` do not broadcast, or
-            the rotated dimensions do not fit the head dimension.
+        ValueError: ``x`` has fewer than three axes or is not floating point, ``positions`` do not broadcast,
+            ``rotary`` is something else, or the rotated dimensions do not fit the head dimension.
     """
     rotary = RotaryEmbedding() if rotary is None else rotary
+    if not isinstance(rotary, RotaryEmbedding):
+        raise ValueError(f"rotary: expected a RotaryEmbedding or None, got {rotary!r}")
     check_floating("x", x)
     if x.ndim < 3:
         raise ValueError(f"x: expected shape (..., T, N, D), got {x.shape}")

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from experiments.reading import Record, records
 from experiments.retrieval.claims import select, smallest_readout
-from experiments.tables import Cells
+from experiments.tables import Cells, markdown_of
 
 _CURVES = {
     "main": "linear encoder",
@@ -131,6 +131,15 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
         '"work" was chosen afterwards.'
     )
     return Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note)
+
+
+BLOCKS = {
+    "heads": markdown_of(heads_cells),
+    "jumps": markdown_of(jumps_cells),
+    "copy": markdown_of(copy_cells),
+    "claims": markdown_of(claims_cells),
+}
+"""Tables by name, for `experiments.readme`."""
 
 
 def values(data: Mapping[str, Any]) -> dict[str, str]:

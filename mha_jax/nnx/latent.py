@@ -11,9 +11,8 @@ from jaxtyping import Array, Bool, Float, Int, Real
 
 from mha_jax.attention import Implementation, attention_weights
 from mha_jax.cache import LatentCache, init_latent_cache
-from mha_jax.latent import _check as check_params
-from mha_jax.latent import init_latent_attention, latent_attention, latent_heads, project_latents
-from mha_jax.nnx.layer import AttentionLayer
+from mha_jax.latent import init_latent_attention, latent_attention, latent_heads, project_latents, sizes_of
+from mha_jax.nnx.layer import AttentionLayer, check_rngs
 from mha_jax.rope import RotaryEmbedding, positions_from
 
 
@@ -86,8 +85,10 @@ class MultiHeadLatentAttention(AttentionLayer):
             rngs: random streams: ``params``; ``dropout`` where there is dropout.
 
         Raises:
-            ValueError: a size or the rate is outside its range; see `mha_jax.init_latent_attention`.
+            ValueError: a size or the rate is outside its range, or ``rngs`` are no ``nnx.Rngs``;
+                see `mha_jax.init_latent_attention`.
         """
+        check_rngs(rngs)
         params = init_latent_attention(
             rngs.params(),
             d_model,
@@ -117,7 +118,7 @@ class MultiHeadLatentAttention(AttentionLayer):
             rngs=rngs,
         )
         self.absorbed = absorbed
-        sizes = check_params(params)
+        sizes = sizes_of(params)
         self.d_model, self.num_heads, self.head_dim = sizes["M"], sizes["N"], sizes["D"]
         self.value_head_dim, self.latent_dim, self.rope_dim = sizes["E"], sizes["C"], sizes["R"]
         self.d_out = sizes["M_out"]

@@ -12,6 +12,12 @@ from mha_jax.attention import Implementation
 from mha_jax.rope import RotaryEmbedding
 
 
+def check_rngs(rngs: Any) -> None:
+    """A ValueError unless these are random streams."""
+    if not isinstance(rngs, nnx.Rngs):
+        raise ValueError(f"rngs: expected nnx.Rngs, got {rngs!r}")
+
+
 class AttentionLayer(nnx.Module):
     """State of a layer; the pure functions do the work.
 

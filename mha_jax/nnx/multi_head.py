@@ -13,13 +13,13 @@ from jaxtyping import Array, Bool, Float, Int, Real
 from mha_jax._layers import Params
 from mha_jax.attention import Implementation, attention_weights
 from mha_jax.cache import KVCache, init_cache
-from mha_jax.nnx.layer import AttentionLayer
-from mha_jax.projections import _check as check_params
+from mha_jax.nnx.layer import AttentionLayer, check_rngs
 from mha_jax.projections import (
     attended_positions,
     init_multi_head_attention,
     multi_head_attention,
     project_heads,
+    sizes_of,
 )
 from mha_jax.rope import RotaryEmbedding
 
@@ -93,8 +93,10 @@ class MultiHeadAttention(AttentionLayer):
             rngs: random streams: ``params``; ``dropout`` where there is dropout.
 
         Raises:
-            ValueError: a size or the rate is outside its range; see `mha_jax.init_multi_head_attention`.
+            ValueError: a size or the rate is outside its range, or ``rngs`` are no ``nnx.Rngs``;
+                see `mha_jax.init_multi_head_attention`.
         """
+        check_rngs(rngs)
         params = init_multi_head_attention(
             rngs.params(),
             d_model,
@@ -141,7 +143,7 @@ class MultiHeadAttention(AttentionLayer):
         Raises:
             ValueError: parameters do not fit together.
         """
-        sizes = check_params(params)
+        sizes = sizes_of(params)
         make = functools.partial(
             cls,
             d_model=sizes["M"],

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from experiments.pretrained import WHEELS, wheel_files
+from tests.experiments import small_models
 
 GOLDEN = Path(__file__).parent / "data" / "pretrained-golden.npz"
+SMALL_GOLDEN = GOLDEN.with_name("pretrained-small-golden.npz")
 SENTENCES = ("The cat sat on the mat, and 12", "Heads differ.")
 """Of different lengths."""
 TEXTS = (*SENTENCES, "  In 1984, naïve Dr. O'Neil didn't   pay $3.50\u2014why?\nШесть 六")
@@ -33,10 +35,7 @@ def reference(name: str) -> tuple[list[list[int]], list[dict[str, np.ndarray]]]:
         Ids, and for each sentence last states ``(t, M)``, attention maps ``(L, N, t, t)`` and, of a causal model,
         logits ``(t, V)``.
     """
-    torch, transformers = import_module("torch"), import_module("transformers")
-
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    options: dict[str, Any] = {"attn_implementation": "eager", "dtype": torch.float32}
+    transformers, options = _library()
     files = wheel_files(name)
     with tempfile.TemporaryDirectory() as folder:  # the loaders look around for more files: here are none
         for file, path in files.items():
@@ -49,6 +48,21 @@ def reference(name: str) -> tuple[list[list[int]], list[dict[str, np.ndarray]]]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **more)
         ids = [tokenizer(text)["input_ids"] for text in TEXTS]
     return ids, run(model, ids[: len(SENTENCES)])
+
+
+def small_reference(kind: str) -> list[dict[str, np.ndarray]]:
+    """The same for a small model of `tests.experiments.small_models`."""
+    transformers, options = _library()
+    with tempfile.TemporaryDirectory() as folder:
+        small_models.write(Path(folder), kind)
+        loader = transformers.AutoModel if kind == "bert" else transformers.AutoModelForCausalLM
+        return run(loader.from_pretrained(folder, **options), list(small_models.SENTENCES))
+
+
+def _library() -> tuple[Any, dict[str, Any]]:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    options = {"attn_implementation": "eager", "dtype": import_module("torch").float32}
+    return import_module("transformers"), options
 
 
 def run(model: Any, sentences: list[list[int]]) -> list[dict[str, np.ndarray]]:
@@ -83,9 +97,22 @@ def golden(name: str) -> dict[str, np.ndarray]:
     return {f"{name}/{key}": array for key, array in arrays.items()}
 
 
+def small_golden(kind: str) -> dict[str, np.ndarray]:
+    """All of a small model's reference."""
+    return {
+        f"{kind}/{part}_{row}": array
+        for row, arrays in enumerate(small_reference(kind))
+        for part, array in arrays.items()
+    }
+
+
 if __name__ == "__main__":
     GOLDEN.parent.mkdir(exist_ok=True)
-    np.savez_compressed(
-        GOLDEN, allow_pickle=False, **{k: v for name in WHEELS for k, v in golden(name).items()}
-    )
-    print(GOLDEN, GOLDEN.stat().st_size, "bytes")
+    for path, names, make in (
+        (GOLDEN, WHEELS, golden),
+        (SMALL_GOLDEN, small_models.SETTINGS, small_golden),
+    ):
+        np.savez_compressed(
+            path, allow_pickle=False, **{k: v for name in names for k, v in make(name).items()}
+        )
+        print(path.name, path.stat().st_size, "bytes")

@@ -50,10 +50,13 @@ def test_text_is_chapters_of_verses_or_lines_of_a_file(tmp_path, monkeypatch):
     text = load_text()
     assert text.held_out[0] == "en 8 1 1 en 8 1 2 en 8 1 3"
     assert (len(text.train), len(text.held_out)) == (36, 4)
+    assert text.held_out_sentences[:2] == ("en 8 1 1", "en 8 1 2")
     file = tmp_path / "own.txt"
     file.write_text("".join(f"line {n} é\n\n" for n in range(21)), encoding="utf-8")
     own = load_text(str(file))
     assert own.held_out == ("line 19 é", "line 20 é")
+    assert own.held_out_sentences == own.held_out
+    assert verses.text_files() == []
     assert own.train[0] == "line 0 é"
     assert verses.text_files(str(file)) == [str(file)]
     file.write_bytes(b"\xff\xfe" * 20)

@@ -16,6 +16,7 @@ import mha_jax
 from mha_jax.attention import attention_weights
 from mha_jax.latent import init_latent_attention, latent_attention
 from mha_jax.nnx import MultiHeadAttention, MultiHeadLatentAttention
+from mha_jax.nnx.layer import check_rngs
 from mha_jax.projections import init_multi_head_attention, multi_head_attention, project_heads
 from mha_jax.rope import RotaryEmbedding
 from tests.mha_jax.flax_layers import jit, normal, tolerance
@@ -340,6 +341,12 @@ def test_dropout_keys_are_those_given_or_the_layers_own():
     layer.dropout_rate = 0.5
     with pytest.raises(ValueError, match=r"^rngs: expected random streams for dropout, got None"):
         jax.eval_shape(lambda: layer(_x()))
+
+
+def test_random_streams_are_streams():
+    for wrong in (0, jax.random.key(0)):
+        with pytest.raises(ValueError, match=r"^rngs: expected nnx.Rngs, got "):
+            check_rngs(wrong)
 
 
 # Flax's transformations

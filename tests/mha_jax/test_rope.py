@@ -163,6 +163,7 @@ def test_settings_are_checked(settings, name):
             "dims: expected at most .* 10, got 12",
         ),
         (np.zeros((7, 3, 9)), np.arange(7), None, r"dims: expected an even number .*\(9\) is odd"),
+        (np.zeros((7, 3, 10)), np.arange(7), True, "rotary: expected a RotaryEmbedding or None, got True"),
     ],
 )
 def test_arguments_are_checked(x, positions, rotary, message):

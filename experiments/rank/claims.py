@@ -1,0 +1,199 @@
+"""Verdicts on what was expected, from the records alone; the expectations are in the package's docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from experiments.points import Record
+from experiments.rank.maps import MODEL
+from experiments.reading import select
+
+Verdict = tuple[bool, str]
+"""Whether it came out as expected, and the numbers that say so."""
+
+EXACT = 1e-9
+"""Nats below which a pattern counts as met."""
+
+
+class Evidence(NamedTuple):
+    """What claims are judged by: rows of batches by kind, curves and precision limits."""
+
+    rows: Mapping[str, Sequence[Record]]
+    curves: Sequence[Record]
+    limits: Sequence[Record]
+
+
+class Claim(NamedTuple):
+    """One expectation.
+
+    Attributes:
+        name: short.
+        expected: what was expected.
+        judge: a verdict; None where nothing was run that could tell.
+    """
+
+    name: str
+    expected: str
+    judge: Callable[[Evidence], Verdict | None]
+
+
+def claim_rows(
+    rows: Mapping[str, Sequence[Record]], curves: Sequence[Record], limits: Sequence[Record]
+) -> list[Record]:
+    """One row a claim: ``verdict`` is ``held``, ``failed`` or ``not_run``."""
+    out = []
+    for claim in CLAIMS:
+        found = claim.judge(Evidence(rows, curves, limits))
+        out.append(
+            {
+                "claim": claim.name,
+                "expected": claim.expected,
+                "verdict": "not_run" if found is None else "held" if found[0] else "failed",
+                "found": None if found is None else found[1],
+            }
+        )
+    return out
+
+
+def _span(values: Sequence[float], form: str = ".1e") -> str:
+    low, high = (format(x, form) for x in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _exact(evidence: Evidence) -> Verdict | None:
+    runs = [r for r in evidence.rows["points"] if r["bound"] is None and r["minimal_head_dim"] is not None]
+    met = [r["kl"] for r in runs if r["representable"]]
+    missed = [r["kl"] for r in runs if not r["representable"]]
+    if not met or not missed:
+        return None
+    found = (
+        f"{len(met)} runs from the exact size on: at most {max(met):.0e}; "
+        f"{len(missed)} below: at least {min(missed):.0e}"
+    )
+    return max(met) < EXACT < min(missed), found
+
+
+def _random(evidence: Evidence) -> Verdict | None:
+    rows = [r for r in select(evidence.curves, pattern="random", bound=None) if 2 * r["head_dim"] == r["n"]]
+    if not rows:
+        return None
+    shares = [r["median_kl"] / r["median_uniform_kl"] for r in rows]
+    return min(shares) >= 0.01, _each(rows, shares)
+
+
+def _each(rows: Sequence[Record], shares: Sequence[float]) -> str:
+    return ", ".join(f"{100 * s:.2g}% at n = {r['n']}" for r, s in zip(rows, shares, strict=True))
+
+
+def _bands(evidence: Evidence) -> Verdict | None:
+    gaussian = select(evidence.curves, pattern="gaussian-band", bound=None)
+    window = select(evidence.curves, pattern="window-band", bound=None)
+    near = select(window, head_dim=8)
+    if not gaussian or not near:
+        return None
+    sizes = [r["largest_minimal_head_dim"] for r in gaussian]
+    whole = all(r["least_minimal_head_dim"] == r["n"] - 1 for r in window)
+    shares = [r["median_kl"] / r["median_uniform_kl"] for r in near]
+    met = [r["largest_kl"] < EXACT for r in gaussian if r["head_dim"] >= 2]
+    found = (
+        f"Gaussian: exact size {_span(sizes, 'd')}, met by {sum(met)} of {len(met)}; window: exact size "
+        f"{'n - 1' if whole else 'below n - 1'}, at d_k = 8 {_each(near, shares)} of uniform's"
+    )
+    return set(sizes) == {2} and all(met) and whole and max(shares) <= 0.01, found
+
+
+def _unbounded(evidence: Evidence) -> Verdict | None:
+    rows = select(evidence.curves, pattern="permutation", bound=None)
+    one = [r["least_kl"] for r in rows if r["head_dim"] == 1]
+    more = [r["largest_kl"] for r in rows if r["head_dim"] >= 2]
+    if not one or not more:
+        return None
+    return max(more) < 1e-3 and min(
+        one
+    ) > 1, f"from 2 on at most {max(more):.0e}; at 1 at least {min(one):.2f}"
+
+
+def _bounded(evidence: Evidence) -> Verdict | None:
+    rows = [r for r in select(evidence.curves, pattern="permutation") if r["bound"] is not None]
+    over_floor = [r["least_kl"] / r["floor_kl"] for r in rows]
+    last = [r["median_kl"] / r["floor_kl"] for r in rows if r["head_dim"] == r["n"] - 1]
+    circle = [r["median_kl"] / r["circle_kl"] for r in rows if r["head_dim"] == 2]
+    if not last or not circle:
+        return None
+    # An optimum is met to the optimiser's precision: 1e-6 of it.
+    held = (
+        min(over_floor) >= 1 - 1e-6 and max(last) <= 1.01 and 1 - 1e-6 <= min(circle) <= max(circle) <= 1.01
+    )
+    found = f"over the closed form: least {min(over_floor):.6f}, at n - 1 {_span(last, '.6f')}; over the circle at 2: "
+    return held, found + _span(circle, ".6f")
+
+
+def _truncation(evidence: Evidence) -> Verdict | None:
+    rows = [r for r in select(evidence.curves, pattern="soft-permutation", bound=None) if r["head_dim"] == 4]
+    rows += [r for r in select(evidence.curves, pattern="random", bound=None) if 2 * r["head_dim"] == r["n"]]
+    if not rows:
+        return None
+    shares = [r["median_kl"] / r["median_truncated_kl"] for r in rows]
+    found = ", ".join(
+        f"{r['pattern']}, n = {r['n']}, d_k = {r['head_dim']}: {s:.2g}"
+        for r, s in zip(rows, shares, strict=True)
+    )
+    return max(shares) <= 0.5, f"best over truncation: {found}"
+
+
+def _real(evidence: Evidence) -> Verdict | None:
+    rows = select(evidence.curves, pattern=MODEL, n=48)
+    near = select(rows, head_dim=8)
+    if not near:
+        return None
+    sizes = [size for r in rows for size in (r["least_minimal_head_dim"], r["largest_minimal_head_dim"])]
+    share = near[0]["median_kl"] / near[0]["median_uniform_kl"]
+    found = f"exact size {_span(sizes, 'd')}; at d_k = 8 {near[0]['median_kl']:.2g} nats, {100 * share:.2g}%"
+    return set(sizes) == {32} and share <= 0.05, found
+
+
+def _spectra(evidence: Evidence) -> Verdict | None:
+    rows = select(evidence.rows["spectra"], source="gaussian")
+    if not rows:
+        return None
+    ranks = {
+        k: [r["weights_rank"] for r in select(rows, head_dim=k)]
+        for k in sorted({r["head_dim"] for r in rows})
+    }
+    n = rows[0]["n"]
+    fine = all(min(found) == n if k >= 4 else min(found) > 3 * k for k, found in ranks.items())
+    text = "; ".join(f"d_k = {k}: {_span(found, 'd')}" for k, found in ranks.items())
+    return fine and all(
+        r["logits_rank"] == r["head_dim"] for r in rows
+    ), f"rank of the softmax, n = {n}: {text}"
+
+
+def _precision(evidence: Evidence) -> Verdict | None:
+    rows = [r for r in evidence.limits if r["longest"] >= 4 * r["guaranteed_length"]]
+    if not rows:
+        return None
+    held = True
+    for row in rows:
+        own = [r for r in evidence.rows["circle"] if r["dtype"] == row["dtype"]]
+        guaranteed = [r["share_right"] for r in own if r["n"] <= row["guaranteed_length"]]
+        far = [r["share_right"] for r in own if r["n"] >= 4 * row["guaranteed_length"]]
+        held &= min(guaranteed, default=1.0) == 1 and max(far) < 1
+    text = "; ".join(
+        f"{r['dtype']}: guaranteed to {r['guaranteed_length']:,}, first wrong at {r['first_wrong'] or 0:,}"
+        for r in rows
+    )
+    return held, text
+
+
+CLAIMS = (
+    Claim("exactly", "met from the rank of the centred log on, not below", _exact),
+    Claim("random", "at d_k = n / 2 at least 1% of uniform's divergence is left", _random),
+    Claim("bands", "Gaussian met at 2; window at n - 1 only, but to 1% of uniform's at 8", _bands),
+    Claim("permutations, unbounded", "below 1e-3 nats from d_k = 2 on, above 1 at d_k = 1", _unbounded),
+    Claim("permutations, bounded", "the closed form at n - 1, the circle at 2, both within 1%", _bounded),
+    Claim("truncation", "the best head has at most half of the truncation's divergence", _truncation),
+    Claim("real maps", "exact size 32, and at d_k = 8 at most 5% of uniform's divergence", _real),
+    Claim("spectra", "softmax of rank n from d_k = 4 on, above 3 d_k below", _spectra),
+    Claim("precision", "the circle is right up to the guaranteed length, wrong at 4 times it", _precision),
+)

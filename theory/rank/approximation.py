@@ -1,0 +1,221 @@
+"""How near a head of size d_k comes to a pattern: by optimisation, by truncation, with and without bounded norms.
+
+Nearness is the Kullback-Leibler divergence of the pattern's rows from the head's, in nats, averaged over rows: what a
+loss of cross-entropy would see. Inputs are taken to have rank n, so that queries and keys are free matrices.
+
+What the optimiser finds is an *upper bound* on the least divergence (empirical; the problem is not convex). Bounds by
+proof stand beside it: 0 is reached exactly from `theory.rank.required_head_dim` on, and for permutations with bounded
+norms there is a closed form below which no head of any size comes (`bounded_permutation_kl`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+from theory.problems import seeded_rng
+from theory.rank.exact import centred_log, factors, softmax
+
+
+def mean_kl(pattern: Float[np.ndarray, "n s"], other: Float[np.ndarray, "n s"]) -> float:
+    """Mean over rows of ``KL(pattern || other)`` in nats; ``0 ln 0 = 0``, infinite where ``other`` lacks what P has."""
+    held = pattern > 0
+    wanted, found = pattern[held], other[held]
+    if (found <= 0).any():
+        return float("inf")
+    return float((wanted * np.log(wanted / found)).sum() / len(pattern))
+
+
+def truncation(pattern: Float[np.ndarray, "n s"], head_dim: int) -> Float[np.ndarray, "n s"]:
+    """Softmax of the centred log cut to its ``head_dim`` largest singular values.
+
+    The best logits of that rank in the Frobenius norm, not in divergence. Not unique where singular values coincide.
+
+    Raises:
+        ValueError: unless P is positive with rows that sum to 1.
+    """
+    query, key = factors(centred_log(pattern), head_dim)
+    return softmax(query @ key.T)
+
+
+def bounded_permutation_kl(num_keys: int, bound: float) -> float:
+    """The least divergence from a permutation of heads of *any* size with ``|q_i| |k_j| <= bound`` (theorem, ours).
+
+    ``ln(1 + (n - 1) exp(-B n / (n - 1)))``, attained at ``d_k = n - 1`` by the corners of a simplex, each query at
+    its target. Proof: order keys by target. Products of two sets of vectors with norms up to sqrt(B) are the matrices
+    S of gamma_2 norm at most B, a convex set that no simultaneous reordering of rows and columns leaves; the divergence
+    is convex in S and does not change under one either. So the mean of S over all reorderings is no worse, and it is
+    ``a I + b 1 1^T``. gamma_2 of any matrix is at least its trace norm over n, here ``((n - 1) |a| + |a + n b|) / n``,
+    which allows no a above ``B n / (n - 1)``; the divergence falls in a and does not depend on b.
+
+    Raises:
+        ValueError: fewer than 2 keys or a negative bound.
+    """
+    if num_keys < 2:
+        raise ValueError(f"num_keys: expected at least 2, got {num_keys}")
+    if bound < 0:
+        raise ValueError(f"bound: expected a non-negative number, got {bound}")
+    return float(np.log1p((num_keys - 1) * np.exp(-bound * num_keys / (num_keys - 1))))
+
+
+@dataclass(frozen=True, eq=False)
+class Approximation:
+    """The best head that several starts led to.
+
+    Attributes:
+        queries: ``(n, d_k)``.
+        keys: ``(n, d_k)``; logits are ``queries @ keys.T``, without a further scale.
+        kl: its divergence, in nats a row.
+        starts: divergence that each start led to, the start from the truncation first; None where one failed.
+    """
+
+    queries: np.ndarray
+    keys: np.ndarray
+    kl: float
+    starts: tuple[float | None, ...]
+
+    @property
+    def max_logit(self) -> float:
+        """The largest magnitude of a logit."""
+        return float(np.abs(self.queries @ self.keys.T).max())
+
+
+def best_approximations(
+    patterns: Sequence[Float[np.ndarray, "n n"]],
+    head_dims: Sequence[int],
+    *,
+    bounds: Sequence[float | None],
+    seeds: Sequence[int],
+    width: int,
+    num_starts: int = 4,
+    num_steps: int = 400,
+) -> list[Approximation]:
+    """Look for the best heads of several problems at once, in float64: one program for all of one length and width.
+
+    L-BFGS (optax, backtracking line search) on queries and keys from ``num_starts`` starts each: one from the
+    truncation of the pattern (of ``log(P + 1e-6)`` where P has zeros), the others random. A bounded head has
+    ``|q_i|, |k_j| < sqrt(bound)`` by ``w -> w tanh(x) / x``, ``x = |w| / sqrt(bound)``: any such vector, without an
+    edge to get stuck at. Without a bound, divergences that have no minimum (permutations) are followed for
+    ``num_steps`` steps; logits grow on the way.
+
+    Args:
+        patterns: one a problem; rows sum to 1, zeros are allowed.
+        head_dims: d_k of each.
+        bounds: on ``|q_i| |k_j|`` of each, None for none.
+        seeds: of each problem's random starts.
+        width: what the program is compiled for, the largest d_k that will be asked of it.
+        num_starts: of each problem.
+        num_steps: of the optimiser.
+
+    Returns:
+        One approximation a problem.
+
+    Raises:
+        ValueError: for bad arguments.
+    """
+    if not len(patterns) == len(head_dims) == len(bounds) == len(seeds):
+        lengths = [len(x) for x in (patterns, head_dims, bounds, seeds)]
+        raise ValueError(f"patterns, head_dims, bounds, seeds: expected one of each a problem, got {lengths}")
+    if not 1 <= min(head_dims, default=1) <= max(head_dims, default=1) <= width:
+        raise ValueError(f"head_dims: expected 1 to width = {width}, got {sorted(set(head_dims))}")
+    for name, value in (("num_starts", num_starts), ("num_steps", num_steps)):
+        if value < 1:
+            raise ValueError(f"{name}: expected a positive integer, got {value}")
+    if not patterns:
+        return []
+    starts = [
+        _starts(pattern, head_dim, bound, seed, width, num_starts)
+        for pattern, head_dim, bound, seed in zip(patterns, head_dims, bounds, seeds, strict=True)
+    ]
+    query, key = (np.concatenate([start[part] for start in starts]) for part in (0, 1))
+    repeated = np.repeat(np.asarray(patterns, np.float64), num_starts, axis=0)
+    radius = np.repeat([np.sqrt(np.inf if b is None else b) for b in bounds], num_starts)
+    kept = np.repeat(np.arange(width) < np.asarray(head_dims)[:, None], num_starts, axis=0)
+    with jax.enable_x64(True):
+        found = _descend(query, key, repeated, radius, kept.astype(np.float64), num_steps=num_steps)
+        queries, keys, kl = (np.asarray(x) for x in found)
+    results = []
+    for index, head_dim in enumerate(head_dims):
+        own = slice(index * num_starts, (index + 1) * num_starts)
+        reached = np.where(np.isfinite(kl[own]), kl[own], np.inf)
+        best = int(reached.argmin())
+        results.append(
+            Approximation(
+                queries[own][best, :, :head_dim],
+                keys[own][best, :, :head_dim],
+                float(max(0.0, reached[best])),  # -1e-17 is a rounded 0
+                tuple(float(max(0.0, x)) if np.isfinite(x) else None for x in reached),
+            )
+        )
+    return results
+
+
+def _starts(
+    pattern: np.ndarray, head_dim: int, bound: float | None, seed: int, width: int, num_starts: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Queries and keys to start from, ``(starts, n, width)``, before they are bounded."""
+    n = len(pattern)
+    rng = seeded_rng(seed, f"starts of a head of size {head_dim}")
+    query, key = rng.standard_normal((2, num_starts, n, width))
+    key /= np.sqrt(head_dim)
+    lifted = pattern if (pattern > 0).all() else (pattern + 1e-6) / (1 + 1e-6 * n)
+    first = factors(centred_log(lifted), head_dim)
+    for start, own in zip((query, key), first, strict=True):
+        start[0] = 0
+        start[0, :, :head_dim] = own
+    if bound is not None:
+        query[0], key[0] = (_unbounded(x[0], np.sqrt(bound)) for x in (query, key))
+    return query, key
+
+
+def _unbounded(vectors: np.ndarray, radius: float) -> np.ndarray:
+    """What `_bounded` maps to these vectors, or to 0.99 of the radius where they are longer."""
+    lengths = np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-300)
+    share = np.minimum(lengths / radius, 0.99)
+    return vectors * (radius / lengths) * np.arctanh(share)
+
+
+def _bounded(vectors: Float[Array, "n k"], radius: Float[Array, ""]) -> Float[Array, "n k"]:
+    """Vectors shorter than ``radius``; themselves where that is infinite. Smooth at 0 (a square root would not be)."""
+    square = jnp.sum(vectors**2, axis=-1, keepdims=True) / radius**2
+    small = square < 1e-6
+    length = jnp.sqrt(jnp.where(small, 1.0, square))
+    return vectors * jnp.where(small, 1 - square / 3, jnp.tanh(length) / length)
+
+
+def _one(query: Any, key: Any, pattern: Any, radius: Any, kept: Any, num_steps: int) -> Any:
+    held = pattern > 0
+    entropy = -jnp.sum(jnp.where(held, pattern * jnp.log(jnp.where(held, pattern, 1.0)), 0.0))
+
+    def heads(params: Any) -> Any:
+        return jax.tree.map(lambda x: _bounded(x * kept[None, :], radius), params)
+
+    def divergence(params: Any) -> Any:
+        query, key = heads(params)
+        return (-entropy - jnp.sum(pattern * jax.nn.log_softmax(query @ key.T))) / len(pattern)
+
+    optimiser = optax.lbfgs(
+        linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=15, store_grad=True)
+    )
+    value_and_grad = optax.value_and_grad_from_state(divergence)
+
+    def step(carry: Any, _: None) -> Any:
+        params, state = carry
+        value, grad = value_and_grad(params, state=state)
+        updates, state = optimiser.update(grad, state, params, value=value, grad=grad, value_fn=divergence)
+        return (optax.apply_updates(params, updates), state), None
+
+    params = (query, key)
+    (params, _), _ = jax.lax.scan(step, (params, optimiser.init(params)), None, length=num_steps)
+    return *heads(params), divergence(params)
+
+
+@partial(jax.jit, static_argnames="num_steps")
+def _descend(query: Any, key: Any, pattern: Any, radius: Any, kept: Any, *, num_steps: int) -> Any:
+    return jax.vmap(partial(_one, num_steps=num_steps))(query, key, pattern, radius, kept)
