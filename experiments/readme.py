@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import bench_tables, style
+from experiments.audit import records as audit_records
+from experiments.audit import table as audit
 from experiments.capacity import prose as capacity
 from experiments.pruning import table as pruning
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
+from experiments.tries import table as tries
 
 ROOT = Path(__file__).parents[1]
 Data = Mapping[str, Any]
@@ -51,6 +54,8 @@ SOURCES = {
     "retrieval-targets": Source("figures/retrieval/targets.json", {}, retrieval.values),
     "roles": Source("figures/roles/quick.json", roles.BLOCKS, roles.values),
     "pruning": Source("figures/pruning/quick.json", pruning.BLOCKS, pruning.values),
+    "tries": Source("figures/tries/quick.json", tries.BLOCKS, tries.values),
+    "audit": Source("figures/audit/quick.json", audit.BLOCKS, audit_records.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
 }

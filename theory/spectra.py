@@ -4,7 +4,9 @@ A head of key dimension ``k`` scores by ``W_q W_k^T``, ``d x d`` and of rank at 
 its ``k`` singular values are used, both between 1 and ``k`` and free of scale:
 
 - *effective rank*: the exponential of the entropy of ``sigma_i / sum sigma``;
-- *stable rank*: ``sum sigma_i^2 / max sigma^2``, of the squares and of the largest alone: much smaller.
+- *stable rank*: ``sum sigma_i^2 / max sigma^2``, of the squares and of the largest alone. Never more than the
+  effective rank: entropy is at least the logarithm of ``(sum sigma)^2 / sum sigma^2``, and ``sum sigma`` at least
+  ``sum sigma^2 / max sigma``.
 
 Float64 NumPy; the leading axes of every argument are a batch.
 """

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 
 from experiments.pretrained import installed
+from experiments.roles.text import SAMPLE
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,8 @@ class AuditConfig:
 
     Attributes:
         models: ``minilm-l6``, ``smollm2-135m``, or folders (`experiments.pretrained.load`).
-        text: a UTF-8 file, one passage a line; the English verses of ``make text`` if empty.
+        text: a UTF-8 file, one passage a line; the English verses of ``make text`` if empty; ``sample`` for a few
+            sentences that come with the project.
         num_contexts: contexts of the text that attention is looked at in, an even number.
         length: tokens of each, those that the model puts around a text included.
         random_draws: random weights of the same shape, for each layer.
@@ -30,7 +32,9 @@ class AuditConfig:
 
 
 PRESETS = {
-    "smoke": AuditConfig(models=("minilm-l6",), num_contexts=8, length=16, random_draws=2, growth=(0.5, 1.0)),
+    "smoke": AuditConfig(
+        models=("minilm-l6",), text=SAMPLE, num_contexts=8, length=16, random_draws=2, growth=(0.5, 1.0)
+    ),
     "quick": AuditConfig(),
     "paper": AuditConfig(num_contexts=2048, length=128, random_draws=64),
 }

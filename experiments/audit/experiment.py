@@ -16,7 +16,7 @@ from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
 from experiments.pretrained import WHEELS, installed
 from experiments.progress import show_lines
-from experiments.verses import HOW_TO_GET, text_files
+from experiments.roles.text import SAMPLE, available, why_missing
 
 
 class Audit(Experiment[AuditConfig]):
@@ -60,7 +60,7 @@ class Audit(Experiment[AuditConfig]):
 
     def input_files(self, config: AuditConfig) -> list[str]:
         """The user's text, and the files of models that are folders; the others have fixed contents."""
-        files = text_files(config.text) if config.text and units.text_there(config.text) else []
+        files = [config.text] if config.text not in ("", SAMPLE) else []
         folders = [Path(name) for name in config.models if name not in WHEELS and installed(name)]
         return [
             *files,
@@ -74,9 +74,8 @@ class Audit(Experiment[AuditConfig]):
             for name in config.models
             if not installed(name)
         ]
-        if not units.text_there(config.text):
-            why = "there is no such file" if config.text else "the verses have not been fetched"
-            how = "--text PATH of a UTF-8 file" + ("" if config.text else f", or {HOW_TO_GET}")
+        if not available(config.text):
+            why, how = why_missing()
             rows.append({"what": "attention's graph on a text", "why": why, "how_to_get": how})
         return rows
 

@@ -112,6 +112,8 @@ def graph(data: Mapping[str, Any]) -> Drawn:
         axes.axhline(first["held_edges_at_rank"], **_AT_RANK)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        counted = [count["contexts"] * first["length"] for count in first["counts"]]
+        style.plain_log_ticks(axes.xaxis, counted[:: max(1, len(counted) // 3)])
         axes.set_title(f"{name}: $D_K$ = {first['total_key_dim']}")
         axes.set_xlabel("tokens of text")
         axes.legend(loc="upper left")

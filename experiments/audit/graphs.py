@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from experiments.pretrained import PretrainedModel, forward
-from experiments.verses import load_text
+from experiments.roles.text import passages
 from theory.problems import seeded_rng
 
 BATCH = 8
@@ -24,11 +24,10 @@ def contexts_of(model: PretrainedModel, text: str, num_contexts: int, length: in
     Raises:
         ValueError: if the text has too few.
     """
-    passages = load_text(text)
     inner = length - len(model.tokenizer.around([]))
     pieces = [
         model.tokenizer.around(ids[start : start + inner])
-        for ids in model.tokenizer.encode_all((*passages.train, *passages.held_out))
+        for ids in model.tokenizer.encode_all(passages(text))
         for start in range(0, len(ids) - inner + 1, inner)
     ]
     if len(pieces) < num_contexts:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from experiments.reading import Record, records
-from experiments.tables import Cells
+from experiments.tables import Cells, markdown_of
 
 
 def rank_cells(data: Mapping[str, Any]) -> Cells | None:
@@ -71,6 +71,10 @@ def graph_cells(data: Mapping[str, Any]) -> Cells | None:
         "known edge's target, present in the context, is attended most (in brackets a type at random)."
     )
     return Cells("Attention's graph over the types of the text", columns, tuple(lines), note)
+
+
+BLOCKS = {"ranks": markdown_of(rank_cells), "graphs": markdown_of(graph_cells)}
+"""Tables by name, for `experiments.readme`."""
 
 
 def rich_tables(data: Mapping[str, Any]) -> list[Table]:

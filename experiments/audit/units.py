@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from experiments.audit.graphs import content_positions, contexts_of, most_attend
 from experiments.audit.weights import query_key_weights, random_singular_values, table_rank
 from experiments.points import Kind, Record
 from experiments.pretrained import PretrainedModel, installed, load
-from experiments.verses import text_files
+from experiments.roles.text import available
 from theory.bounds import partition_max_edges, partition_total_key_dim
 from theory.spectra import effective_rank, product_singular_values, stable_rank
 
@@ -40,7 +39,7 @@ class GraphPoint:
 
     Attributes:
         model: its name or folder.
-        text: a file, or empty for the verses.
+        text: a file, empty for the verses, or ``sample``.
         num_contexts: pieces of it.
         length: tokens of a piece.
         growth: parts at which edges are counted.
@@ -86,17 +85,12 @@ def grid(config: AuditConfig) -> list[LayerPoint | GraphPoint]:
             continue
         layers = range(load(name).config.num_layers)
         points += [LayerPoint(name, config.random_draws, layer) for layer in layers]
-        if text_there(config.text):
+        if available(config.text):
             points += [
                 GraphPoint(name, config.text, config.num_contexts, config.length, config.growth, layer)
                 for layer in layers
             ]
     return points
-
-
-def text_there(text: str) -> bool:
-    """Whether the text's file exists."""
-    return all(Path(path).is_file() for path in text_files(text))
 
 
 def compute(points: Sequence[LayerPoint] | Sequence[GraphPoint]) -> list[Record]:

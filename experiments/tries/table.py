@@ -9,7 +9,7 @@ from rich.table import Table
 
 from experiments.claims import claim_values
 from experiments.reading import Record, records, select
-from experiments.tables import Cells
+from experiments.tables import Cells, markdown_of
 from experiments.tries.claims import kept_at
 
 ARMS: dict[tuple[str, int], str] = {
@@ -118,6 +118,14 @@ def dynamics_cells(data: Mapping[str, Any]) -> Cells | None:
         "a part of the heads; mean over seeds."
     )
     return Cells("Score kept, by time of training", columns, tuple(lines), note)
+
+
+BLOCKS = {
+    "thresholds": markdown_of(threshold_cells),
+    "paired": markdown_of(paired_cells),
+    "dynamics": markdown_of(dynamics_cells),
+}
+"""Tables by name, for `experiments.readme`."""
 
 
 def values(data: Mapping[str, Any]) -> dict[str, str]:

@@ -75,7 +75,7 @@ def _model(causal=False, seed=0):
 @pytest.fixture
 def text(tmp_path):
     rng = np.random.default_rng(5)
-    lines = [" ".join(str(3 + word) for word in rng.integers(0, 20, 14)) for _ in range(12)]
+    lines = [" ".join(str(3 + word) for word in rng.integers(0, 20, 14)) for _ in range(11)]
     path = tmp_path / "numbers.txt"
     path.write_text("\n".join(lines))
     return str(path)
@@ -134,9 +134,9 @@ def test_contexts_are_whole_and_from_all_over_the_text(text):
     assert (found[:, -1] == 2).all()
     lines = Path(text).read_text().splitlines()
     assert found[0, 1:-1].tolist() == [int(word) for word in lines[0].split()[:5]]
-    assert found[-1, 1:-1].tolist() == [int(word) for word in lines[-1].split()[5:10]]
-    with pytest.raises(ValueError, match="num_contexts: expected at most the text's 24, got 25"):
-        contexts_of(_model(), text, 25, 7)  # type: ignore[arg-type]
+    assert found[-1, 1:-1].tolist() == [int(word) for word in lines[9].split()[5:10]]  # the rest is held out
+    with pytest.raises(ValueError, match="num_contexts: expected at most the text's 20, got 21"):
+        contexts_of(_model(), text, 21, 7)  # type: ignore[arg-type]
     assert content_positions(_model(), found).sum() == 6 * 5
     assert not content_positions(_model(causal=True), found[:, 1:])[:, 0].any()
 
@@ -260,11 +260,11 @@ def test_a_run_from_the_command_line(tmp_path, text, capsys, monkeypatch):
 def test_what_is_missing_is_said(monkeypatch):
     experiment = __import__("experiments.audit.experiment", fromlist=["x"])
     monkeypatch.setattr(experiment, "installed", lambda name: name != "smollm2-135m")
-    monkeypatch.setattr(units, "text_there", lambda text: False)
+    monkeypatch.setattr(experiment, "available", lambda text: False)
     rows = EXPERIMENT.left_out(QUICK)
     assert [(row["what"], row["how_to_get"]) for row in rows] == [
         ("smollm2-135m", "make models"),
-        ("attention's graph on a text", "--text PATH of a UTF-8 file, or make text"),
+        ("attention's graph on a text", "make text, or name a UTF-8 file by --text PATH"),
     ]
 
 

@@ -22,6 +22,8 @@ def test_ranks_of_known_spectra():
     entropy = 0.5 * np.log(2) + 2 * 0.25 * np.log(4)
     np.testing.assert_allclose(effective_rank(values), [4, 1, 2, np.exp(entropy)], rtol=1e-12)
     np.testing.assert_allclose(stable_rank(values), [4, 1, 2, 1.5], rtol=1e-12)
+    drawn = np.random.default_rng(1).exponential(size=(50, 7)) ** 3
+    assert (stable_rank(drawn) <= effective_rank(drawn)).all()
     for measure in (effective_rank, stable_rank):
         np.testing.assert_allclose(measure(1e-200 * values), measure(values), rtol=1e-12)
 
