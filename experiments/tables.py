@@ -1,7 +1,8 @@
 """Tables of results before they have a form: for the terminal and, the same, in Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.markup import escape
@@ -51,3 +52,13 @@ class Cells:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def markdown_of(make: Callable[[Mapping[str, Any]], Cells | None]) -> Callable[[Mapping[str, Any]], str]:
+    """From a function that makes a table of a run's records, one that gives it in Markdown."""
+
+    def block(data: Mapping[str, Any]) -> str:
+        cells = make(data)
+        return cells.markdown() if cells is not None else "No records.\n"
+
+    return block

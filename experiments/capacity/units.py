@@ -183,7 +183,7 @@ def _trained(first: TrainedPoint, seeds: Sequence[int], problems: Sequence[Probl
     ]
     for record, channel, recovery in zip(records, channels, recoveries, strict=True):
         if recovery is not None and recovery.exact_recovery:
-            record["channel"] = _packed(channel)
+            record["channel"] = packed(channel)
             break
     return records
 
@@ -223,7 +223,7 @@ def _point(
     return record
 
 
-def _packed(channel: Channel) -> Record:
+def packed(channel: Channel) -> Record:
     """A channel as JSON: its factors as base64 of little-endian float32."""
 
     def pack(weights: np.ndarray) -> str:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from experiments.pretrained.config import ModelConfig
@@ -139,18 +140,17 @@ def random_weights(params: Params, seed: int) -> dict[str, Any]:
         params: of the pretrained model.
         seed: of the draws.
     """
-    names = ("attention", "mlp")
-    own = {name: params["layers"][name] for name in names}
-    leaves, structure = jax.tree.flatten(own)
-    keys = jax.random.split(jax.random.key(seed), len(leaves))
-    drawn = [_like(key, leaf) for key, leaf in zip(keys, leaves, strict=True)]
+    leaves, structure = jax.tree.flatten({name: params["layers"][name] for name in ("attention", "mlp")})
+    drawn = [_like(np.random.default_rng([seed, i]), leaf) for i, leaf in enumerate(leaves)]
     return {**params, "layers": {**params["layers"], **jax.tree.unflatten(structure, drawn)}}
 
 
-def _like(key: Array, stacked: Array) -> Array:
-    axes = tuple(range(1, stacked.ndim))
-    mean, sd = stacked.mean(axes, keepdims=True), stacked.std(axes, keepdims=True)
-    return mean + sd * jax.random.normal(key, stacked.shape, stacked.dtype)
+def _like(rng: np.random.Generator, stacked: Array) -> Array:
+    trained = np.asarray(stacked)
+    axes = tuple(range(1, trained.ndim))
+    mean, sd = (f(trained, axis=axes, dtype=np.float64, keepdims=True) for f in (np.mean, np.std))
+    drawn = rng.standard_normal(trained.shape, np.float32)
+    return jnp.asarray(np.float32(mean) + np.float32(sd) * drawn)
 
 
 def _check(config: ModelConfig, tokens: Array, head_mask: Array | None) -> None:

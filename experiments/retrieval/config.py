@@ -42,10 +42,10 @@ class RetrievalConfig:
     fixed_width_lengths: tuple[int, ...] = (32,)
     fixed_width: int = 32
     mlp_lengths: tuple[int, ...] = (16,)
-    two_layer_lengths: tuple[int, ...] = (16,)
+    two_layer_lengths: tuple[int, ...] = (8,)
     general_lengths: tuple[int, ...] = (16,)
     arm_heads: tuple[int, ...] = (-2, -1, 0, 1)
-    copy_lengths: tuple[int, ...] = (4, 8, 16)
+    copy_lengths: tuple[int, ...] = (4, 16)
     copy_widths: tuple[int, ...] = (8, 32, 128)
     head_widths: tuple[int, ...] = (2, 32)
     seeds: int = 3
@@ -78,6 +78,16 @@ PRESETS = {
         copy_num_train=1000,
     ),
     "quick": RetrievalConfig(),
+    "targets": RetrievalConfig(
+        num_targets=(2, 3, 4, 6),
+        lengths=(32,),
+        random_lengths=(),
+        fixed_width_lengths=(),
+        mlp_lengths=(),
+        two_layer_lengths=(),
+        general_lengths=(),
+        copy_lengths=(),
+    ),
     "paper": RetrievalConfig(
         num_targets=(2, 3, 4, 6),
         lengths=(128, 64, 32, 16, 8),

@@ -116,7 +116,7 @@ def _transition(m, edges, d, heads, trainer, embedding, graph, seeds, ease=1.0) 
 
 
 def _channel(transition: dict[str, Any]) -> dict[str, Any]:
-    """As `units._packed` writes it: every second head is idle."""
+    """As `units.packed` writes it: every second head is idle."""
     heads, d = transition["num_heads"], transition["d_model"]
     weights = np.ones((heads, d, transition["smallest_exact"] // heads), "<f4")
     weights[1::2] = 0

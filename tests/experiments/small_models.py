@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 VOCAB, WIDTH, LAYERS = 29, 12, 2
 SENTENCES = ([5, 3, 28, 17, 11, 2, 7], [4, 4, 9])
@@ -61,9 +61,17 @@ def write(folder: Path, kind: str) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(SETTINGS[kind]))
     write_tensors(folder, kind, tensors(kind))
-    words = {f"w{i}": i for i in range(VOCAB)}
+    names = [f"w{i}" for i in range(VOCAB)]
+    if kind == "bert":
+        names[1:3] = ["[CLS]", "[SEP]"]
+    words = {name: i for i, name in enumerate(names)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
+    if kind == "bert":
+        tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+        )
+        tokenizer.add_special_tokens(["[CLS]", "[SEP]"])
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
 

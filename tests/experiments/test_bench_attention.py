@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments import bench_attention, readme
+from experiments import bench_attention, bench_tables
 
 RATES = {"operations_per_second": 1e9, "bytes_per_second": 1e9}
 
@@ -61,7 +61,7 @@ def test_it_is_drawn_shown_and_put_into_the_readme(result):
     shown = io.StringIO()
     bench_attention.show(result, Console(file=shown, width=300))
     assert "forward and backward" in shown.getvalue()
-    table = readme.attention_table(result)
+    table = bench_tables.attention_table(result)
     rows = [line.split("|") for line in table.splitlines() if line.startswith("| forward")]
     assert len(rows) == 4
     assert rows[0][3].strip().startswith(f"{_ratio(result, 5, 'jax_nn'):.2f}")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.pretrained import WHEELS, forward, installed, load, random_weights, sentence_embeddings
+from experiments.roles.config import sizes
 from tests.experiments.pretrained_reference import GOLDEN, LAYERS, LOGITS, SENTENCES, TEXTS, reference
 
 TOLERANCE = {"minilm-l6": 1e-5, "smollm2-135m": 1e-5}
@@ -62,7 +63,9 @@ def test_it_gives_what_the_reference_gave(name):
     t, _, out = compare(name, golden, {"hidden": golden["hidden_second"]})
     weights = out.weights[jnp.array(LAYERS[name]), 0]
     assert error(weights[..., :t, :t], golden["weights"]) < TOLERANCE[name]
-    assert ("logits" in golden) == load(name).config.causal
+    config = load(name).config
+    assert ("logits" in golden) == config.causal
+    assert sizes(name) == (config.num_layers, config.num_heads, config.causal)
     if "logits" in golden:
         assert error(out.logits[0, :t, LOGITS], golden["logits"]) < LOGITS_TOLERANCE
     assert golden["weights"].max() > 0.5  # there is something to get wrong
@@ -98,12 +101,21 @@ def test_maps_are_distributions_and_padding_has_none(name):
     assert above.any() != load(name).config.causal
 
 
-def test_weights_do_not_change_the_output(name):
-    model = load(name)
-    sentences, out = ours(name)
-    plain = run(model.params, model.config, *batch(sentences))
-    assert plain.weights is None
-    assert error(plain.hidden, np.asarray(out.hidden)) < HIDDEN_TOLERANCE[name]
+def test_words_of_the_models(name):
+    tokenizer = load(name).tokenizer
+    words, spaces = ["I", "do", "n't", "know", "antidisestablishmentarianism", "."], [True] * 5 + [False]
+    spaces[2] = False
+    ids, owners = tokenizer.encode_words(words, spaces)
+    inside = [(id, owner) for id, owner in zip(ids, owners, strict=True) if owner >= 0]
+    assert sorted({owner for _, owner in inside}) == list(range(6))
+    assert [owner for _, owner in inside] == sorted(owner for _, owner in inside)
+    assert sum(owner == 4 for _, owner in inside) > 3
+    assert ids == tokenizer.around([id for id, _ in inside])
+    assert inside[-1][0] in tokenizer.punctuation
+    marks = {"minilm-l6": ({"[CLS]", "[SEP]"}, 2), "smollm2-135m": ({"<|im_end|>"}, 0)}[name]
+    assert marks[0] <= set(tokenizer.pieces(sorted(tokenizer.special)))
+    assert len(ids) - len(inside) == marks[1]
+    assert not {id for id, _ in inside} & tokenizer.special
 
 
 def test_head_masks_remove_heads():
@@ -113,18 +125,19 @@ def test_head_masks_remove_heads():
     model = load("minilm-l6")
     tokens, lengths = batch(ours("minilm-l6")[0])
     layer, head = 3, 7
-    mask = jnp.ones((6, 12)).at[layer, head].set(0)
-    large = jnp.broadcast_to(mask[:, None, None], (6, *tokens.shape, 12))
+    large = jnp.ones((6, *tokens.shape, 12)).at[layer, :, :, head].set(0)
     attention = model.params["layers"]["attention"]
     kernel = attention["out"]["kernel"].at[layer, head].set(0)
     cut = {**attention, "out": {**attention["out"], "kernel": kernel}}
     params = {**model.params, "layers": {**model.params["layers"], "attention": cut}}
     whole = ours("minilm-l6")[1].hidden
-    removed = run(params, model.config, tokens, lengths).hidden
-    assert error(removed, np.asarray(whole)) > 1e-2
-    for given in (mask, large):
-        masked = run(model.params, model.config, tokens, lengths, head_mask=given).hidden
-        assert error(masked, np.asarray(removed)) < 1e-5
+    removed = run(params, model.config, tokens, lengths, head_mask=jnp.ones(large.shape))
+    assert removed.weights is None
+    assert error(removed.hidden, np.asarray(whole)) > 1e-2
+    masked = run(model.params, model.config, tokens, lengths, head_mask=large[:, 0, 0]).hidden
+    assert error(masked, np.asarray(removed.hidden)) < 1e-5
+    masked = run(model.params, model.config, tokens, lengths, head_mask=large).hidden
+    assert error(masked, np.asarray(removed.hidden)) < 1e-5
     last = jnp.ones(large.shape).at[-1, 0, 2, head].set(0)
     masked = np.asarray(run(model.params, model.config, tokens, lengths, head_mask=last).hidden)
     changed = np.abs(masked - np.asarray(whole)).max(-1) > 1e-4

@@ -166,26 +166,6 @@ def test_the_tokenizer_says_which_word_a_piece_is_of(tmp_path):
     assert tokenizer.pieces([3, 28]) == ["w3", "w28"]
 
 
-@pytest.mark.parametrize("name", list(WHEELS))
-def test_words_of_the_models(name):
-    if not installed(name):
-        pytest.skip(f"{name} is not installed; run `make models`")
-    tokenizer = load(name).tokenizer
-    words, spaces = ["I", "do", "n't", "know", "antidisestablishmentarianism", "."], [True] * 5 + [False]
-    spaces[2] = False
-    ids, owners = tokenizer.encode_words(words, spaces)
-    inside = [(id, owner) for id, owner in zip(ids, owners, strict=True) if owner >= 0]
-    assert sorted({owner for _, owner in inside}) == list(range(6))
-    assert [owner for _, owner in inside] == sorted(owner for _, owner in inside)
-    assert sum(owner == 4 for _, owner in inside) > 3
-    assert ids == tokenizer.around([id for id, _ in inside])
-    assert inside[-1][0] in tokenizer.punctuation
-    marks = {"minilm-l6": ({"[CLS]", "[SEP]"}, 2), "smollm2-135m": ({"<|im_end|>"}, 0)}[name]
-    assert marks[0] <= set(tokenizer.pieces(sorted(tokenizer.special)))
-    assert len(ids) - len(inside) == marks[1]
-    assert not {id for id, _ in inside} & tokenizer.special
-
-
 class TestWheels:
     """A wheel that is missing or altered, in a stand-in package."""
 

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from experiments import readme
+from experiments.capacity.prose import values
 from tests.experiments.capacity_records import make_data
 
 TEXT = """# Title
@@ -83,13 +84,13 @@ def test_bench_table_shows_median_ratios():
 
 
 def test_values_of_several_sizes_carry_the_size():
-    names = readme.values(make_data(sizes=((96, 16), (192, 24)), heads=(3, 4), real=False, budgets=(24,)))
+    names = values(make_data(sizes=((96, 16), (192, 24)), heads=(3, 4), real=False, budgets=(24,)))
     assert {"96x16.best.h4", "192x24.joint-over-best.h3", "192x24.sweep.24.greedy.fewest"} <= names.keys()
     assert "best.h4" not in names
 
 
 def test_values_name_every_kind(data):
-    names = readme.values(data)
+    names = values(data)
     assert names["joint.h2"] == "not reached"
     assert names["best-ratio.h2"] == "–"
     assert names["partition.h2"] == "∞"
@@ -126,13 +127,12 @@ def test_list_prints_the_names(project, capsys):
     assert "capacity.best.h4\t" in capsys.readouterr().out
 
 
-def test_every_marker_of_the_readme_is_known(data):
-    bench = {"sections": {}}
-    readme.fill((readme.ROOT / "README.md").read_text("utf-8"), {"capacity": data, "bench": bench})
+@pytest.mark.parametrize("path", readme.texts(), ids=lambda path: path.name)
+def test_every_marker_is_known(path, data):
+    readme.fill(path.read_text("utf-8"), {"capacity": data, "bench": {"sections": {}}})
 
 
-def test_readme_says_what_the_committed_records_say():
-    if not (readme.ROOT / readme.SOURCES["capacity"]).exists():
-        pytest.skip(f"no committed records: {readme.SOURCES['capacity']} does not exist")
-    text = (readme.ROOT / "README.md").read_text("utf-8")
+@pytest.mark.parametrize("path", readme.texts(), ids=lambda path: path.name)
+def test_texts_say_what_the_committed_records_say(path):
+    text = path.read_text("utf-8")
     assert readme.fill(text, readme.load()) == text, "run `make readme`"

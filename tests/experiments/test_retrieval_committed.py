@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from experiments.engine import config_from, units_of
-from experiments.retrieval.claims import claim_rows, select
+from experiments.reading import select
+from experiments.retrieval.claims import claim_rows
 from experiments.retrieval.experiment import EXPERIMENT
 from experiments.retrieval.units import compute, curves, predicted_nmse
 from experiments.store import canonical
 from theory.retrieval import unread_nmse
 
 FOLDER = Path(__file__).parents[2] / "figures" / "retrieval"
-NAMES = [name for name in ("quick", "paper") if (FOLDER / f"{name}.json").exists()]
+NAMES = [name for name in ("quick", "targets", "paper") if (FOLDER / f"{name}.json").exists()]
 
 
 def load(name):
@@ -58,13 +59,17 @@ def test_predictions_are_those_of_today(name):
         assert row["predicted_nmse"] == (None if today is None else pytest.approx(today, rel=1e-9))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_error_falls_a_hundredfold_at_four_heads_and_the_jump_moves_with_the_targets(name):
-    jumps = load(name)["records"]["jumps"]
-    [row] = select(jumps, curve="main", num_targets=4, length=128)
+def test_the_error_falls_a_hundredfold_at_four_heads():
+    [row] = select(load("quick")["records"]["jumps"], curve="main", num_targets=4, length=128)
     assert row["best_ratio"] >= 100
     assert row["median_ratio"] >= 100
-    for row in select(jumps, curve="main"):
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_jump_moves_with_the_targets(name):
+    rows = select(load(name)["records"]["jumps"], curve="main")
+    assert len({row["num_targets"] for row in rows}) >= 2
+    for row in rows:
         assert row["best_jump_at"] == row["median_jump_at"] == row["num_targets"]
 
 
@@ -80,7 +85,7 @@ def test_no_best_run_is_worse_than_the_construction_below_d_heads(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_head_of_the_best_runs_finds_its_token(name):
     rows = [row for row in curves_of(name, curve="main") if row["num_heads"] == row["num_targets"]]
-    assert len(rows) >= 6
+    assert len(rows) >= 4
     assert min(row["matched"] for row in rows) > 0.99
 
 
@@ -102,8 +107,9 @@ def test_a_committed_batch_comes_out_about_the_same():
         (EXPERIMENT.points(config), records)
         for unit, records in units
         if (unit["task"], unit["length"], unit["num_targets"], unit["num_heads"]) == ("max", 8, 2, 1)
-        and unit["encoder"] == "linear"
+        and (unit["encoder"], unit["num_layers"]) == ("linear", 1)
     ]
-    points = [point for point in points if (point.length, point.num_targets, point.num_heads) == (8, 2, 1)]
+    place = 8, 2, 1, 1
+    points = [p for p in points if (p.length, p.num_targets, p.num_heads, p.num_layers) == place]
     for found, expected in zip(compute(points), records, strict=True):
         assert found["nmse"] == pytest.approx(expected["nmse"], rel=0.1)

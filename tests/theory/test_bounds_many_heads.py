@@ -15,6 +15,7 @@ from theory.bounds import (
     matrix_width,
     parameter_count_total_key_dim,
     partition_head_dim,
+    partition_max_edges,
     partition_total_key_dim,
     single_head_max_items,
     width_requirement,
@@ -58,6 +59,32 @@ def test_partition_meets_its_requirement(m, share, d, h):
         assert 0 < head_dim <= law <= d * (1 + 1e-12)  # a dimension is worth more width than parameters
         assert matrix_width(d, head_dim) == pytest.approx(needed, rel=1e-10)
         assert law * (2 * d - law) == pytest.approx(needed, rel=1e-10)
+
+
+@given(m=st.integers(5, 3000), d=st.sampled_from([5, 16, 48]), h=st.integers(1, 23), part=st.floats(0.01, 1))
+@settings(deadline=None, max_examples=20)
+def test_the_most_edges_are_those_whose_partition_just_fits(m, d, h, part):
+    head_dim = part * d
+    most = partition_max_edges(m, d, h, head_dim)
+    whole = m * (m - 1)
+    assert 0 < most <= whole
+    width = matrix_width(d, head_dim)
+    if most < whole:
+        assert width_requirement(most / h, m * m - most) == pytest.approx(width, rel=1e-9)
+        assert partition_head_dim(m, max(1, math.floor(most)), d, h) <= head_dim * (1 + 1e-9) or most < 1
+        assert partition_head_dim(m, math.ceil(most), d, h) >= head_dim * (1 - 1e-9)
+    else:
+        shares = np.linspace(0.01, 1, 50) * whole
+        assert (width_requirement(shares / h, m * m - shares) <= width * (1 + 1e-9)).all()
+
+
+def test_the_most_edges_broadcast_and_grow_with_heads():
+    found = partition_max_edges(96, 16, np.array([2, 4, 8]), 5)
+    assert found.shape == (3,)
+    assert (np.diff(found) > 0).all()
+    assert partition_max_edges(9, 16, 4, 16) == 72.0  # every graph
+    with pytest.raises(ValueError, match="num_items: expected an integer of at least 2"):
+        partition_max_edges(1, 16, 4, 5)
 
 
 def test_one_head_partition_fails_beyond_the_ceiling():

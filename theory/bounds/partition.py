@@ -18,9 +18,19 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds._numbers import Numbers, Result, Scalar, broadcast, edge_count, integer, result
+from theory.bounds._numbers import (
+    Numbers,
+    Result,
+    Scalar,
+    broadcast,
+    edge_count,
+    integer,
+    positive,
+    result,
+    solve_increasing,
+)
 from theory.bounds.gardner import _requirement
-from theory.bounds.width import _head_dim
+from theory.bounds.width import _head_dim, _width
 
 
 def _share_requirement(
@@ -131,3 +141,52 @@ def parameter_count_total_key_dim(
     needed, d, h = _share_requirement(num_items, num_edges, d_model, num_heads)
     rest = np.maximum(d * d - needed, 0)
     return result(np.where(needed <= d * d, h * needed / (d + np.sqrt(rest)), np.inf))
+
+
+@overload
+def partition_max_edges(num_items: Scalar, d_model: Scalar, num_heads: Scalar, head_dim: Scalar) -> float: ...
+@overload
+def partition_max_edges(
+    num_items: Numbers, d_model: Numbers, num_heads: Numbers, head_dim: Numbers
+) -> Any: ...
+def partition_max_edges(
+    num_items: Numbers, d_model: Numbers, num_heads: Numbers, head_dim: Numbers
+) -> Result:
+    """Edges of a random graph that a layer holds by a fixed even partition: the inverse of `partition_head_dim`.
+
+    The least ``m'`` with ``n_h(m') >= w2(d_k)``. A *prediction* (ours); see the module's docstring. ``n_h`` is concave
+    in ``m'`` (a minimum over thresholds of linear functions), so that it crosses on its way up or not at all.
+
+    Args:
+        num_items: m, an integer of at least 2.
+        d_model: d, a positive integer.
+        num_heads: h, a positive integer.
+        head_dim: d_k > 0, real.
+
+    Returns:
+        m' as a real number, at most m (m - 1): every graph on the items, where the width is never exceeded.
+
+    Raises:
+        ValueError: a size out of range.
+    """
+    m, d, h, k = broadcast(
+        num_items=integer("num_items", num_items, 2),
+        d_model=integer("d_model", d_model),
+        num_heads=integer("num_heads", num_heads),
+        head_dim=positive("head_dim", head_dim),
+    )
+
+    def needed(edges: Any) -> Any:
+        return _requirement(edges / h, m * m - edges)
+
+    low, high = np.zeros(m.shape), m * (m - 1.0)
+    most = high
+    for _ in range(120):  # a third less each time: to the last bits
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        up = needed(left) < needed(right)
+        low, high = np.where(up, left, low), np.where(up, high, right)
+    peak = 0.5 * (low + high)
+    width = _width(d, k)
+    return result(
+        np.where(needed(peak) <= width, most, solve_increasing(needed, width, np.zeros(m.shape), peak))
+    )

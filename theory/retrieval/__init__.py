@@ -20,6 +20,7 @@ from theory.retrieval.model import (
     predict,
     tokens,
 )
+from theory.retrieval.snapshots import Watched, watch
 from theory.retrieval.tasks import (
     CHANCE_LEVEL,
     DIRECTIONS,
@@ -46,6 +47,7 @@ __all__ = [
     "RetrievalTask",
     "Run",
     "TrainingOptions",
+    "Watched",
     "apply_relu_network",
     "class_weights",
     "exponent",
@@ -65,4 +67,5 @@ __all__ = [
     "uniform_attention_nmse",
     "unread_nmse",
     "vacuous_length",
+    "watch",
 ]

@@ -120,7 +120,7 @@ def train(
         )
     if len(set(seeds)) < len(seeds) or min(seeds, default=0) < 0:
         raise ValueError(f"seeds: expected different non-negative integers, got {list(seeds)}")
-    sets = [_data(task, seed, options) for seed in seeds]
+    sets = [drawn_data(task, seed, options) for seed in seeds]
     train_inputs, train_targets, test_inputs, test_targets = (
         np.stack(part) for part in zip(*sets, strict=True)
     )
@@ -188,7 +188,7 @@ def match_heads(
     )
 
 
-def _data(task: RetrievalTask, seed: int, options: TrainingOptions) -> tuple[np.ndarray, ...]:
+def drawn_data(task: RetrievalTask, seed: int, options: TrainingOptions) -> tuple[np.ndarray, ...]:
     """Training and test inputs and targets of a seed."""
     out: list[np.ndarray] = []
     for purpose, count in (("training", options.num_train), ("test", options.num_test)):
@@ -200,6 +200,34 @@ def _data(task: RetrievalTask, seed: int, options: TrainingOptions) -> tuple[np.
 def _error(outputs: np.ndarray, mean: float, deviation: float, targets: np.ndarray) -> float | None:
     predictions = outputs.reshape(-1).astype(np.float64) * deviation + mean
     return nmse(predictions, targets) if np.isfinite(predictions).all() else None
+
+
+def squared_error(
+    params: dict[str, Any],
+    inputs: Float[Array, "b t d"],
+    targets: Float[Array, " b"],
+    *,
+    encoder: Encoder,
+    scale: Float[Array, ""],
+) -> Float[Array, ""]:
+    """What training minimises: mean squared error of standardised targets."""
+    outputs = jax.vmap(partial(predict, params, encoder=encoder, scale=scale))(inputs)
+    return jnp.mean(jnp.square(outputs - targets))
+
+
+def optimiser_of(rate: Float[Array, ""], warmup: int, num_steps: int) -> optax.GradientTransformation:
+    """Adam with clipped gradients, a warm-up and a cosine decay to zero after ``num_steps``."""
+    schedule = optax.warmup_cosine_decay_schedule(0.0, 1.0, warmup, num_steps)
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(lambda step: rate * schedule(step)))
+
+
+def minibatch_step(optimiser, loss, carry, index, inputs, targets, batch_size: int):
+    """One optimiser step on minibatch ``index``: they are taken in turn."""
+    params, state = carry
+    start = (index * batch_size) % inputs.shape[0]
+    batch = (jax.lax.dynamic_slice_in_dim(x, start, batch_size) for x in (inputs, targets))
+    updates, state = optimiser.update(jax.grad(loss)(params, *batch), state)
+    return jax.tree.map(jnp.add, params, updates), state
 
 
 @partial(jax.jit, static_argnames=("encoder", "num_steps", "batch_size", "warmup"))
@@ -220,23 +248,13 @@ def _run(
 
     Everything has leading axes (seed, restart) but the arguments; data is shared by restarts.
     """
-    schedule = optax.warmup_cosine_decay_schedule(0.0, 1.0, warmup, num_steps)
-
-    def loss(params, inputs, targets):
-        outputs = jax.vmap(partial(predict, params, encoder=encoder, scale=scale))(inputs)
-        return jnp.mean(jnp.square(outputs - targets))
+    loss = partial(squared_error, encoder=encoder, scale=scale)
 
     def one(params, rate, inputs, targets, tests):
-        optimiser = optax.chain(
-            optax.clip_by_global_norm(1.0), optax.adam(lambda step: rate * schedule(step))
-        )
+        optimiser = optimiser_of(rate, warmup, num_steps)
 
         def step(carry, index):
-            params, state = carry
-            start = (index * batch_size) % inputs.shape[0]
-            batch = (jax.lax.dynamic_slice_in_dim(x, start, batch_size) for x in (inputs, targets))
-            updates, state = optimiser.update(jax.grad(loss)(params, *batch), state)
-            return (jax.tree.map(jnp.add, params, updates), state), None
+            return minibatch_step(optimiser, loss, carry, index, inputs, targets, batch_size), None
 
         (params, _), _ = jax.lax.scan(step, (params, optimiser.init(params)), jnp.arange(num_steps))
 

@@ -101,6 +101,19 @@ def _judged(
     return lowest > highest, (lowest > own) & (highest <= own)
 
 
+class Ended(NamedTuple):
+    """What training came to: channels, and the parameters that they are made of.
+
+    Attributes:
+        params: ``query`` and ``key`` ``(b, h, d, k)``, ``log_scale`` and ``offset`` ``(b,)``; training can go on from
+            them, and from fewer heads of them.
+        channels: one for each problem.
+    """
+
+    params: dict[str, np.ndarray]
+    channels: list[Channel]
+
+
 class Whole:
     """How a device that has whole problems computes: without others (`theory.training.sharded` has another way)."""
 
@@ -213,13 +226,13 @@ def initial_params(
 
 
 def optimise_jointly(
-    params: Params,
+    params: Mapping[str, Array | np.ndarray],
     embeddings: Float[np.ndarray, "b m d"],
     adjacency: Bool[np.ndarray, "b m m"],
     head_dim: int,
     options: JointOptions,
-) -> list[Channel]:
-    """Train all heads of every problem from ``params`` and return the channels.
+) -> Ended:
+    """Train all heads of every problem from ``params``.
 
     Args:
         params: ``query`` and ``key`` ``(b, h, d, k)``, ``log_scale`` and ``offset`` ``(b,)``.
@@ -231,7 +244,7 @@ def optimise_jointly(
     weight = edge_weight(adjacency, options)
     runs = jax.device_get(
         _optimise(
-            params,
+            {name: jnp.asarray(leaf) for name, leaf in params.items()},
             jnp.asarray(embeddings, jnp.float32),
             jnp.asarray(adjacency),
             jnp.float32(weight),
@@ -243,7 +256,7 @@ def optimise_jointly(
             aggregation=options.aggregation,
         )
     )
-    return channels_of(runs.kept, runs.loss, runs.steps, weight, head_dim, options)
+    return Ended(runs.kept, channels_of(runs.kept, runs.loss, runs.steps, weight, head_dim, options))
 
 
 def edge_weight(adjacency: Bool[np.ndarray, "b m m"], options: JointOptions) -> float:
@@ -321,4 +334,4 @@ def train_joint(
         max_head_dim=width,
         scale=options.init_scale,
     )
-    return optimise_jointly(params, embeddings, adjacency, head_dim, options)
+    return optimise_jointly(params, embeddings, adjacency, head_dim, options).channels

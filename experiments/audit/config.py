@@ -1,0 +1,67 @@
+"""What the audit can be asked to do, and its presets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+
+from experiments.pretrained import installed
+
+
+@dataclass(frozen=True)
+class AuditConfig:
+    """Fields of the audit; every one can be overridden on the command line.
+
+    Attributes:
+        models: ``minilm-l6``, ``smollm2-135m``, or folders (`experiments.pretrained.load`).
+        text: a UTF-8 file, one passage a line; the English verses of ``make text`` if empty.
+        num_contexts: contexts of the text that attention is looked at in, an even number.
+        length: tokens of each, those that the model puts around a text included.
+        random_draws: random weights of the same shape, for each layer.
+        growth: parts of the contexts at which edges are counted; the last one is 1.
+    """
+
+    models: tuple[str, ...] = ("minilm-l6", "smollm2-135m")
+    text: str = ""
+    num_contexts: int = 192
+    length: int = 64
+    random_draws: int = 16
+    growth: tuple[float, ...] = (0.0625, 0.125, 0.25, 0.5, 1.0)
+
+
+PRESETS = {
+    "smoke": AuditConfig(models=("minilm-l6",), num_contexts=8, length=16, random_draws=2, growth=(0.5, 1.0)),
+    "quick": AuditConfig(),
+    "paper": AuditConfig(num_contexts=2048, length=128, random_draws=64),
+}
+
+
+def resolve(config: AuditConfig, given: Collection[str]) -> AuditConfig:
+    """Check a configuration.
+
+    Raises:
+        ValueError: naming a field, what was expected and what came.
+        FileNotFoundError: for a model or text that the user named and that is not there.
+    """
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, tuple) and len(set(value)) < len(value):
+            raise ValueError(f"{field.name}: expected different values, got {value}")
+    if not config.models:
+        raise ValueError("models: expected at least one, got none")
+    if config.num_contexts < 2 or config.num_contexts % 2:
+        raise ValueError(f"num_contexts: expected an even number of at least 2, got {config.num_contexts}")
+    if config.length < 4:
+        raise ValueError(f"length: expected at least 4 tokens, got {config.length}")
+    if config.random_draws < 1:
+        raise ValueError(f"random_draws: expected a positive integer, got {config.random_draws}")
+    parts = list(config.growth)
+    if not parts or parts != sorted(parts) or parts[0] <= 0 or parts[-1] != 1:
+        raise ValueError(f"growth: expected ascending parts up to 1, got {config.growth}")
+    if "models" in given:
+        for name in config.models:
+            if not installed(name):
+                raise FileNotFoundError(
+                    f"models: expected an installed model (make models) or a folder, got {name!r}"
+                )
+    return config

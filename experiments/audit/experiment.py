@@ -1,0 +1,99 @@
+"""The audit as the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.console import Console
+
+from experiments.audit import figures, records, table, units
+from experiments.audit.config import PRESETS, AuditConfig, resolve
+from experiments.claims import claim_lines
+from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.points import Kind, Point, Record, to_units
+from experiments.pretrained import WHEELS, installed
+from experiments.progress import show_lines
+from experiments.verses import HOW_TO_GET, text_files
+
+
+class Audit(Experiment[AuditConfig]):
+    """What the heads of real layers could hold, and what attention on a text would need."""
+
+    name = "audit"
+    summary = (
+        "rank of real heads, predicted capacity of real layers, and the graph that attention shows on a text"
+    )
+    presets = PRESETS
+    kinds: ClassVar[Mapping[str, Kind]] = units.KINDS
+
+    def resolve(self, config: AuditConfig, given: Collection[str]) -> AuditConfig:
+        """Check a configuration."""
+        return resolve(config, given)
+
+    def points(self, config: AuditConfig) -> list[Point]:
+        """All layers of all models that are there."""
+        return list(units.grid(config))
+
+    def parts(self, config: AuditConfig, ask: Ask) -> list[Part]:
+        """One part for each model's weights, and one for its attention; the slow ones first."""
+        parts = [
+            Part(
+                self.describe(points, None),
+                partial(ask, points),
+                len(points),
+                1.0 if unit["kind"] == "layers" else 10.0,
+            )
+            for unit, points in to_units(self.kinds, self.points(config))
+        ]
+        return sorted(parts, key=lambda part: -part.weight)
+
+    def compute(self, points: Sequence[Point]) -> list[Record]:
+        """All layers of one model."""
+        return units.compute(points)
+
+    def summary_of(self, config: AuditConfig, ask: Ask, rows: Rows) -> Rows:
+        """One row for each model, and claims."""
+        return records.summary(rows)
+
+    def input_files(self, config: AuditConfig) -> list[str]:
+        """The user's text, and the files of models that are folders; the others have fixed contents."""
+        files = text_files(config.text) if config.text and units.text_there(config.text) else []
+        folders = [Path(name) for name in config.models if name not in WHEELS and installed(name)]
+        return [
+            *files,
+            *(str(path) for folder in folders for path in sorted(folder.iterdir()) if path.is_file()),
+        ]
+
+    def left_out(self, config: AuditConfig) -> list[Record]:
+        """Models and texts that are not there."""
+        rows = [
+            {"what": name, "why": "it is not installed", "how_to_get": "make models"}
+            for name in config.models
+            if not installed(name)
+        ]
+        if not units.text_there(config.text):
+            why = "there is no such file" if config.text else "the verses have not been fetched"
+            how = "--text PATH of a UTF-8 file" + ("" if config.text else f", or {HOW_TO_GET}")
+            rows.append({"what": "attention's graph on a text", "why": why, "how_to_get": how})
+        return rows
+
+    def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
+        """One line on a batch."""
+        what = "weights" if isinstance(points[0], units.LayerPoint) else "attention on the text"
+        return f"{points[0].model}: {what} of {len(points)} layers"
+
+    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+        """Draw the figures."""
+        return figures.plot(data, folder, stem)
+
+    def show(self, data: Mapping[str, Any], console: Console) -> None:
+        """Print the tables."""
+        for rows in table.rich_tables(data):
+            console.print(rows)
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+
+
+EXPERIMENT = Audit()

@@ -1,0 +1,85 @@
+"""Benchmarks as Markdown tables, for `experiments.readme`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.tables import Cells
+
+
+def bench_table(data: Mapping[str, Any]) -> str:
+    """Benchmarks as a Markdown table: every ``speed_over_…`` of a record, median and quartiles, by size.
+
+    Args:
+        data: the benchmark's json, with lists of records under ``sections``.
+    """
+    rows = [
+        (section, row)
+        for section, rows in data.get("sections", {}).items()
+        for row in rows
+        if any(key.startswith("speed_over_") for key in row)
+    ]
+    speeds = list(dict.fromkeys(key for _, row in rows for key in row if key.startswith("speed_over_")))
+    if not speeds:
+        return "No records.\n"
+    sizes = {"num_items": "m", "total_key_dim": "D_K", "d_model": "d", "num_heads": "h", "seeds": "seeds"}
+    columns = ["benchmark", "size", *(key.replace("_", " ") for key in speeds)]
+    memory = any("temporary_ratio" in row for _, row in rows)
+    lines = []
+    for section, row in rows:
+        size = ", ".join(f"{label} = {row[key]}" for key, label in sizes.items() if row.get(key) is not None)
+        line = [section.replace("_", " "), size, *(_speed(row.get(key)) for key in speeds)]
+        if memory:
+            line.append(_decimals(row.get("temporary_ratio")))
+        lines.append(tuple(line))
+    if memory:
+        columns.append("temporary memory, ours / JAX")
+    note = "Median over interleaved rounds in one process, quartiles in brackets."
+    return Cells("How many times faster", tuple(columns), tuple(lines), note).markdown()
+
+
+def _speed(quartiles: Mapping[str, float] | float | None, decimals: int = 1) -> str:
+    if quartiles is None:
+        return "–"
+    if isinstance(quartiles, int | float):
+        return f"{quartiles:.{decimals}f}"
+    median, low, high = (f"{quartiles[key]:.{decimals}f}" for key in ("median", "low", "high"))
+    return f"{median} [{low}–{high}]"
+
+
+def attention_table(data: Mapping[str, Any]) -> str:
+    """The attention benchmark as a Markdown table: how many times faster than others, by pass and length.
+
+    Args:
+        data: the json of `experiments.bench_attention`.
+    """
+    points = [p for p in data["points"] if not p["causal"]]
+    found = {(p["pass"], p["length"], p["contender"]): p for p in points}
+    rivals = {
+        "jax_nn": "jax.nn",
+        "flax_nnx": "flax.nnx",
+        "flax_linen": "flax.linen",
+        "equinox": "equinox",
+        "torch_sdpa": "PyTorch SDPA",
+    }
+    rivals = {name: label for name, label in rivals.items() if any(key[2] == name for key in found)}
+    lines = []
+    for direction, length in sorted({(p["pass"], p["length"]) for p in points}):
+        ours, theirs = found[direction, length, "ours"], found.get((direction, length, "jax_nn"))
+        line = [direction, str(length)]
+        for name in rivals:
+            line.append(_speed(found.get((direction, length, name), {}).get("time_over_ours"), decimals=2))
+        memory = None if theirs is None else ours["temporary_bytes"] / max(1, theirs["temporary_bytes"])
+        line += [_decimals(memory), _speed(ours["ours_speedup_by_causality"], decimals=2)]
+        lines.append(tuple(line))
+    columns = ("pass", "T", *rivals.values(), "temporary memory, ours / jax.nn", "causal over not, ours")
+    config, place = data["config"], data["environment"]
+    note = (
+        f"Not causal but in the last column; {config['dtype']}, {config['num_heads']} heads of {config['head_dim']}, "
+        f"batch {config['tokens']} / T but at least 1, on {place['cpu_count']} CPUs. Median over interleaved rounds in "
+        "one process, quartiles in brackets. –: its weights take too much memory for this benchmark."
+    )
+    return Cells("How many times faster than", columns, tuple(lines), note).markdown()
+
+
+def _decimals(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

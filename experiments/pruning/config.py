@@ -1,0 +1,132 @@
+"""What the pruning experiment can be asked to do, and its presets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+ORDERS = ("importance", "importance_recomputed", "confidence", "ablation", "random")
+REMOVALS = ("heads", "groups")
+SAMPLE = str(Path(__file__).parents[2] / "LICENSE")
+
+
+@dataclass(frozen=True)
+class PruningConfig:
+    """Fields of the pruning experiment; every one can be overridden on the command line.
+
+    Attributes:
+        models: names or folders, as `experiments.pretrained.load` takes them.
+        text: a UTF-8 file; the English verses (``make text``) if empty, the project's licence if ``sample``.
+        num_tokens: tokens that scores are computed on, and again that losses are measured on, about.
+        length: longest sequence.
+        orders: of `ORDERS`.
+        random_orders: how many of ``random``.
+        steps: fractions are 0, 1 / steps, ..., 1.
+        ablated_models: of which every head is removed alone, and every other head of its layer.
+        gated_models: for which gates are trained.
+        gate_penalties: what an open gate costs, times the number of heads: a run each.
+        gate_steps: optimiser steps.
+        gate_sequences: sequences (or sentences) of a step.
+        timed_models: of which heads are really removed.
+        removals: ``heads`` by importance, ``groups`` of query heads that share keys (where there are such).
+        removed_fraction: of the heads.
+        batch_sizes: sequences timed together.
+        rounds: times each of the two models is timed, in turn.
+    """
+
+    models: tuple[str, ...] = ("minilm-l6", "smollm2-135m")
+    text: str = ""
+    num_tokens: int = 2048
+    length: int = 128
+    orders: tuple[str, ...] = ("importance", "confidence", "random")
+    random_orders: int = 3
+    steps: int = 10
+    ablated_models: tuple[str, ...] = ()
+    gated_models: tuple[str, ...] = ("minilm-l6",)
+    gate_penalties: tuple[float, ...] = (0.1, 0.3, 1.0)
+    gate_steps: int = 120
+    gate_sequences: int = 16
+    timed_models: tuple[str, ...] = ("minilm-l6", "smollm2-135m")
+    removals: tuple[str, ...] = REMOVALS
+    removed_fraction: float = 0.5
+    batch_sizes: tuple[int, ...] = (1, 4)
+    rounds: int = 9
+
+
+PRESETS = {
+    "smoke": PruningConfig(
+        models=("minilm-l6",),
+        text="sample",
+        num_tokens=128,
+        length=32,
+        orders=("importance", "random"),
+        random_orders=1,
+        steps=2,
+        gate_penalties=(0.3,),
+        gate_steps=3,
+        gate_sequences=4,
+        timed_models=("minilm-l6",),
+        batch_sizes=(1,),
+        rounds=2,
+    ),
+    "quick": PruningConfig(),
+    "paper": PruningConfig(
+        num_tokens=4096,
+        orders=ORDERS,
+        random_orders=20,
+        ablated_models=("minilm-l6", "smollm2-135m"),
+        gated_models=("minilm-l6", "smollm2-135m"),
+        gate_penalties=(0.03, 0.1, 0.3, 1.0, 3.0),
+        gate_steps=400,
+        batch_sizes=(1, 4, 16),
+        rounds=15,
+    ),
+}
+
+
+def resolve(config: PruningConfig, given: Collection[str]) -> PruningConfig:
+    """Check a configuration. Where models are named, whatever is done with others is left out.
+
+    Raises:
+        ValueError: naming a field, what was expected and what came.
+    """
+    if "models" in given:
+        names = ("ablated_models", "gated_models", "timed_models")
+        kept = {
+            name: tuple(model for model in getattr(config, name) if model in config.models)
+            for name in names
+            if name not in given
+        }
+        config = replace(config, **kept)
+    _check(config)
+    return config
+
+
+def _check(config: PruningConfig) -> None:
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, tuple) and len(set(value)) < len(value):
+            raise ValueError(f"{field.name}: expected different values, got {value}")
+        if isinstance(value, int) and value < 1:
+            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
+    for name in ("ablated_models", "gated_models", "timed_models"):
+        if others := set(getattr(config, name)) - set(config.models):
+            raise ValueError(f"{name}: expected some of models = {config.models}, got {sorted(others)}")
+    for name, known in (("orders", ORDERS), ("removals", REMOVALS)):
+        if others := set(getattr(config, name)) - set(known):
+            raise ValueError(f"{name}: expected some of {', '.join(known)}, got {sorted(others)}")
+    if not 0 < config.removed_fraction < 1:
+        raise ValueError(
+            f"removed_fraction: expected a number between 0 and 1, got {config.removed_fraction}"
+        )
+    if any(penalty < 0 for penalty in config.gate_penalties):
+        raise ValueError(f"gate_penalties: expected no negative number, got {config.gate_penalties}")
+    if any(size < 1 for size in config.batch_sizes):
+        raise ValueError(f"batch_sizes: expected positive integers, got {config.batch_sizes}")
+    if config.length < 8:
+        raise ValueError(f"length: expected at least 8, got {config.length}")
+    if config.num_tokens < 4 * config.length:
+        raise ValueError(
+            f"num_tokens: expected at least 4 * length = {4 * config.length}, got {config.num_tokens}"
+        )

@@ -1,0 +1,163 @@
+"""The pruning experiment as the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from experiments import verses
+from experiments.claims import claim_lines
+from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.points import Record, to_units
+from experiments.pretrained import WHEELS, installed
+from experiments.progress import show_lines
+from experiments.pruning import figures, table, units
+from experiments.pruning.config import PRESETS, PruningConfig, resolve
+from experiments.pruning.records import onset_rows, summary
+from experiments.pruning.units import AblatedPoint, GatePoint, HeadPoint, PrunedPoint, TimedPoint
+
+
+class Pruning(Experiment[PruningConfig]):
+    """Which heads of pretrained models can go."""
+
+    name = "pruning"
+    summary = "which heads of pretrained models can go: importance, pruning curves, gates, speed"
+    presets = PRESETS
+    kinds = units.KINDS
+
+    def resolve(self, config: PruningConfig, given: Collection[str]) -> PruningConfig:
+        """Check a configuration."""
+        return resolve(config, given)
+
+    def points(self, config: PruningConfig) -> list[Any]:
+        """The grid, of what there is here."""
+        return units.grid(_present(config))
+
+    def parts(self, config: PruningConfig, ask: Ask) -> list[Part]:
+        """One part a batch, weighted by about what it costs; the longest first."""
+        batches = [points for _, points in to_units(self.kinds, self.points(config))]
+        parts = [
+            Part(self.describe(points, None), partial(ask, points), len(points), work_of(points))
+            for points in batches
+        ]
+        return sorted(parts, key=lambda part: -part.weight)
+
+    def compute(self, points: Sequence[Any]) -> list[Record]:
+        """One batch of one model."""
+        return units.compute(points)
+
+    def program(self, points: Sequence[Any]) -> Hashable:
+        """What a batch needs compiled."""
+        return type(points[0]).__name__, points[0].model
+
+    def summary_of(self, config: PruningConfig, ask: Ask, rows: Rows) -> Rows:
+        """Curves, onsets, gate sets, speed-ups, verdicts."""
+        return summary(config, ask, rows)
+
+    def input_files(self, config: PruningConfig) -> list[str]:
+        """The user's text, and the files of models that are folders."""
+        files = [] if config.text in ("", "sample") else verses.text_files(config.text)
+        folders = [Path(model) for model in config.models if model not in WHEELS and Path(model).is_dir()]
+        return [
+            *files,
+            *(str(path) for folder in folders for path in sorted(folder.iterdir()) if path.is_file()),
+        ]
+
+    def left_out(self, config: PruningConfig) -> list[Record]:
+        """Models that are not installed; everything where there is no text."""
+        rows = [
+            {"what": model, "why": "the model is not installed", "how_to_get": "make models"}
+            for model in config.models
+            if not installed(model)
+        ]
+        if not _has_text(config):
+            why = "there are no verses to measure on"
+            rows.append({"what": "everything", "why": why, "how_to_get": "make text, or --text PATH"})
+        return rows
+
+    def describe(self, points: Sequence[Any], records: Sequence[Record] | None) -> str:
+        """One line on a batch."""
+        p = points[0]
+        done = records or ()
+        if isinstance(p, HeadPoint):
+            said, result = "scores of heads", "done"
+        elif isinstance(p, PrunedPoint):
+            said = f"pruning by {p.order.replace('_', ' ')}" + (f" {p.seed}" if p.order == "random" else "")
+            result = ", ".join(f"{r['loss']:.2f}" for r in done)
+        elif isinstance(p, AblatedPoint):
+            said = (
+                "every head alone removed" if p.ablation == "single" else "every head alone left in its layer"
+            )
+            result = f"up to {max((r['increase'] for r in done), default=0):+.3f}"
+        elif isinstance(p, GatePoint):
+            said = f"gates, penalty {p.penalty:g}"
+            result = f"{done[0]['heads_left'] if done else 0} heads left, loss {done[0]['loss'] if done else 0:.3f}"
+        else:
+            said, result = f"timing, {p.removal} removed, batch {p.batch_size}", "done"
+        return f"{p.model}: {said}" + ("" if records is None else f": {result}")
+
+    def group(self, point: Any) -> str | None:
+        """The curves of a model."""
+        return f"{point.model}: loss by heads removed" if isinstance(point, PrunedPoint) else None
+
+    def estimate(self, points: Sequence[Any], records: Sequence[Record]) -> str:
+        """Mean cost by order."""
+        costs: dict[str, list[float]] = {}
+        for row in onset_rows(records):
+            costs.setdefault(row["order"], []).append(row["mean_cost"])
+        return "mean cost " + ", ".join(f"{order}: {sum(own) / len(own):.3f}" for order, own in costs.items())
+
+    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+        """Draw the figures."""
+        return figures.plot(data, folder, stem)
+
+    def show(self, data: Mapping[str, Any], console: Console) -> None:
+        """Print the tables."""
+        for rows in table.rich_tables(data):
+            console.print(rows)
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+
+
+def work_of(points: Sequence[Any]) -> float:
+    """What a batch costs, about, in forward passes of SmolLM2 over its tokens."""
+    p = points[0]
+    size = 0.15 if p.model == "minilm-l6" else 1.0
+    if isinstance(p, PrunedPoint):
+        extra = {"importance_recomputed": 3.0 * len(points), "ablation": float(len(points) * 10)}
+        return size * (len(points) + extra.get(p.order, 3.0))
+    if isinstance(p, AblatedPoint):
+        return size * len(points)
+    if isinstance(p, GatePoint):
+        tokens = p.sequences * 32
+        return size * (3.5 * p.num_steps * tokens / p.num_tokens + 3)
+    if isinstance(p, TimedPoint):
+        return size * (len(points) * p.batch_size * p.length / p.num_tokens + 12)
+    return size * 6
+
+
+def _has_text(config: PruningConfig) -> bool:
+    return config.text != "" or verses.PATH.exists()
+
+
+def _present(config: PruningConfig) -> PruningConfig:
+    """The configuration without what is left out here."""
+    there = [model for model in config.models if installed(model)] if _has_text(config) else []
+
+    def kept(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if name in there)
+
+    return replace(
+        config,
+        models=kept(config.models),
+        ablated_models=kept(config.ablated_models),
+        gated_models=kept(config.gated_models),
+        timed_models=kept(config.timed_models),
+    )
+
+
+EXPERIMENT = Pruning()

@@ -1,0 +1,140 @@
+"""The pruning experiment's results as tables: for the terminal and, the same, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from experiments import claims
+from experiments.pruning.records import groups
+from experiments.reading import records, select
+from experiments.tables import Cells, markdown_of
+
+ORDER_WORDS = {
+    "importance": "importance I_h",
+    "importance_recomputed": "I_h computed anew",
+    "confidence": "confidence",
+    "ablation": "single ablation",
+    "random": "random",
+}
+
+
+def curves_cells(data: Mapping[str, Any]) -> Cells | None:
+    """One row for each model and order, a column for each fraction: the loss, of random orders their mean."""
+    rows = records(data, "curves")
+    fractions = sorted({row["fraction_pruned"] for row in rows})
+    shown = [f for f in fractions if len(fractions) <= 6 or round(10 * f) % 2 == 0 or f in (0.1, 0.3)]
+    lines = []
+    for (model, order), own in groups(rows, "model", "order").items():
+        at = {row["fraction_pruned"]: row for row in own}
+        losses = [f"{at[f]['loss']:.3f}" if f in at else "" for f in shown]
+        costs = [r["mean_cost"] for r in select(records(data, "onsets"), model=model, order=order)]
+        lines.append((model, ORDER_WORDS[order], *losses, f"{np.mean(costs):.3f}" if costs else "–"))
+    if not lines:
+        return None
+    columns = ("model", "order", *(f"{f:.0%}" for f in shown), "mean cost")
+    note = (
+        "Loss on held-out text by share of heads removed: next token in nats; for MiniLM one minus the mean "
+        "cosine to the whole model's embeddings. Mean cost: over the curve, in units of what removing all "
+        "heads costs."
+    )
+    return Cells("Loss by heads removed", columns, tuple(lines), note)
+
+
+def gates_cells(data: Mapping[str, Any]) -> Cells | None:
+    """One row for each set of gates: what is left, what it costs, which roles survive."""
+    lines = []
+    for row in records(data, "gate_sets"):
+        other = row["importance_loss"]
+        cells = [row["model"], f"{row['penalty']:g}", f"{row['heads_left']} of {row['num_heads']}"]
+        cells += [f"{row['loss']:.3f}", "–" if other is None else f"{other:.3f}"]
+        cells += ["–" if row["auc"] is None else f"{row['auc']:.2f}"]
+        lines.append(tuple(cells))
+    if not lines:
+        return None
+    columns = ("model", "penalty", "heads left", "loss", "same number\nby I_h", "open above\nclosed")
+    note = (
+        "Gates trained alone, the model as it is. Open above closed: probability that an open head has a higher "
+        "I_h than a closed one."
+    )
+    return Cells("Heads that gates leave", columns, tuple(lines), note)
+
+
+def speed_cells(data: Mapping[str, Any]) -> Cells | None:
+    """One row for each model, removal and batch: measured and counted speed-up."""
+    lines = []
+    for row in records(data, "speedups"):
+        speed = f"{row['speedup']:.2f} [{row['speedup_low']:.2f}–{row['speedup_high']:.2f}]"
+        cells = [row["model"], row["removal"], str(row["batch_size"])]
+        cells += [f"{row['heads_left']} + {row['kv_heads_left']}", f"{row['parameters_share']:.2f}", speed]
+        cells += [f"{row['predicted_speedup']:.2f}", f"{row['whole_loss']:.3f} → {row['loss']:.3f}"]
+        lines.append(tuple(cells))
+    if not lines:
+        return None
+    columns = ("model", "gone", "batch", "left:\nQ + KV", "weights", "speed-up", "by\nproducts", "loss")
+    note = (
+        "Forward pass of the model with smaller weights against the whole one, in turn: median of ratios, "
+        "quartiles. By products: ratio of multiplications in matrix products."
+    )
+    return Cells("Heads really removed", columns, tuple(lines), note)
+
+
+def claims_cells(data: Mapping[str, Any]) -> Cells | None:
+    """What was expected and what came out. None where nothing was run that could tell."""
+    note = "Expected: written down before the runs (`experiments/pruning/__init__.py`)."
+    return claims.claims_cells(data, note)
+
+
+BLOCKS = {
+    "curves": markdown_of(curves_cells),
+    "gates": markdown_of(gates_cells),
+    "speed": markdown_of(speed_cells),
+    "claims": markdown_of(claims_cells),
+}
+"""Tables by name, for `experiments.readme`."""
+
+
+def values(data: Mapping[str, Any]) -> dict[str, str]:
+    """Every number of a run that prose may name, without the name of the source.
+
+    ``loss.MODEL.ORDER.PERCENT`` (``loss.smollm2-135m.importance.20``), ``cost.`` likewise in percent of what removing
+    all costs, ``ranking.`` likewise for encoders; ``mean-cost.MODEL.ORDER`` (mean over seeds),
+    ``tolerated.MODEL.ORDER``;
+    ``gates.MODEL.PENALTY.left``, ``.loss``, ``.importance-loss``, ``.auc``; ``speedup.MODEL.REMOVAL.BATCH``,
+    ``predicted-speedup.``; ``claims.held``, ``claims.judged``.
+    """
+    out = {}
+    for row in records(data, "curves"):
+        name = f"{row['model']}.{row['order']}.{100 * row['fraction_pruned']:.0f}"
+        out[f"loss.{name}"] = f"{row['loss']:.3f}"
+        out[f"cost.{name}"] = _percent(row["cost"])
+        if row["ranking"] is not None:
+            out[f"ranking.{name}"] = f"{row['ranking']:.3f}"
+    for (model, order), own in groups(records(data, "onsets"), "model", "order").items():
+        out[f"mean-cost.{model}.{order}"] = f"{np.mean([row['mean_cost'] for row in own]):.3f}"
+        if len(own) == 1:
+            out[f"tolerated.{model}.{order}"] = _percent(own[0]["tolerated"])
+    for row in records(data, "gate_sets"):
+        name = f"gates.{row['model']}.{row['penalty']:g}"
+        out[f"{name}.left"] = str(row["heads_left"])
+        out[f"{name}.loss"] = f"{row['loss']:.3f}"
+        for key, field in (("importance-loss", "importance_loss"), ("auc", "auc")):
+            out[f"{name}.{key}"] = "–" if row[field] is None else f"{row[field]:.3f}"
+    for row in records(data, "speedups"):
+        name = f"{row['model']}.{row['removal']}.{row['batch_size']}"
+        out[f"speedup.{name}"] = f"{row['speedup']:.2f}"
+        out[f"predicted-speedup.{name}"] = f"{row['predicted_speedup']:.2f}"
+    return out | claims.claim_values(data)
+
+
+def rich_tables(data: Mapping[str, Any]) -> list[Table]:
+    """All tables that the run has records for."""
+    made = (make(data) for make in (curves_cells, gates_cells, speed_cells))
+    return [cells.rich() for cells in made if cells is not None]
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"

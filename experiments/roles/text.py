@@ -1,0 +1,89 @@
+"""Running text cut into segments, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from experiments.pretrained import TextTokenizer
+from experiments.verses import HOW_TO_GET, PATH, load_text
+
+SAMPLE = "sample"
+"""A few sentences that were written for this project: to see that everything works, not to measure anything."""
+_SAMPLE_FILE = Path(__file__).parent / "sample.txt"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some sequences, padded to one length.
+
+    Attributes:
+        tokens: ``(B, T)`` ids.
+        lengths: ``(B,)``; 0 in rows that only fill the batch up.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+
+
+def available(text: str) -> bool:
+    """Whether the text is there: only the verses may be missing."""
+    return bool(text) or PATH.exists()
+
+
+def passages(text: str) -> tuple[str, ...]:
+    """The passages of a text that are not held out: verses by chapter if ``text`` is empty, lines of a file else.
+
+    Raises:
+        FileNotFoundError: if it is not there.
+        ValueError: if it is no text.
+    """
+    if text == SAMPLE:
+        return tuple(_SAMPLE_FILE.read_text(encoding="utf-8").splitlines())
+    return load_text(text).train
+
+
+def why_missing() -> tuple[str, str]:
+    """Why there is no text, and how to get it."""
+    return "the verses are not there", f"{HOW_TO_GET}, or name a UTF-8 file by --text PATH"
+
+
+def segments(
+    tokenizer: TextTokenizer, texts: tuple[str, ...], length: int, count: int
+) -> Iterator[list[int]]:
+    """Segments of a text, with what the model puts around each.
+
+    Segment i begins with passage ``i len(texts) / count``, rounded down, and goes on with those behind it, as far as
+    ``length`` tokens reach and no further than to where the next segment begins.
+
+    Args:
+        tokenizer: of the model.
+        texts: passages.
+        length: tokens of a segment, at most.
+        count: segments, at most as many as passages.
+    """
+    count = min(count, len(texts))
+    room = length - len(tokenizer.prefix) - len(tokenizer.suffix)
+    for i in range(count):
+        start, end = i * len(texts) // count, (i + 1) * len(texts) // count
+        ids: list[int] = []
+        for passage in texts[start:end]:
+            ids += tokenizer.encode(f" {passage}" if ids else passage)
+            if len(ids) >= room:
+                break
+        if ids:
+            yield tokenizer.around(ids[:room])
+
+
+def batches(sequences: Iterator[list[int]], size: int, length: int) -> Iterator[Batch]:
+    """Batches of ``size`` sequences of at most ``length`` tokens; the last one is filled up with empty ones."""
+    while rows := list(islice(sequences, size)):
+        tokens = np.zeros((size, length), np.int32)
+        lengths = np.zeros(size, np.int32)
+        for i, ids in enumerate(rows):
+            tokens[i, : len(ids)], lengths[i] = ids, len(ids)
+        yield Batch(tokens, lengths)

@@ -1,0 +1,171 @@
+"""The `tries` experiment's results as tables: for the terminal and, the same, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from experiments.claims import claim_values
+from experiments.reading import Record, records, select
+from experiments.tables import Cells
+from experiments.tries.claims import kept_at
+
+ARMS: dict[tuple[str, int], str] = {
+    ("direct", 1): "direct",
+    ("restarts", 4): "best of\n4 runs",
+    ("pruned", 4): "4h, cut",
+    ("healed-steps", 2): "2h, cut,\nhealed",
+    ("healed-steps", 4): "4h, cut,\nhealed",
+    ("healed-compute", 4): "4h, equal\ncompute",
+    ("rewound", 4): "4h,\nrewound",
+}
+"""Columns of the tables of thresholds: arm and ratio."""
+_PERCENT = (0.25, 0.5, 0.75)
+
+
+def budget(row: Record, *, interval: bool = True) -> str:
+    """A threshold, with its interval."""
+    if row["measured_total_key_dim"] is None:
+        return "above" if row["status"] == "not_reached" else "–"
+    low = "0" if row["ci_low"] is None else f"{row['ci_low']:.1f}"
+    high = "?" if row["ci_high"] is None else f"{row['ci_high']:.1f}"
+    most = "≤ " if row.get("at_most") else ""
+    if not interval:
+        return f"{most}{row['measured_total_key_dim']:.1f}"
+    return f"{most}{row['measured_total_key_dim']:.1f} [{low}–{high}]"
+
+
+def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
+    """One row for each head count: budgets needed by arm. None without thresholds."""
+    rows = records(data, "thresholds")
+    yardsticks = records(data, "yardsticks")
+    columns = {
+        (arm, ratio): name for (arm, ratio), name in ARMS.items() if select(rows, arm=arm, ratio=ratio)
+    }
+    if not columns:
+        return None
+    lines = []
+    for heads in sorted({row["num_heads"] for row in rows}):
+        own = select(rows, num_heads=heads)
+        cells = []
+        for arm, ratio in columns:
+            at = select(own, arm=arm, ratio=ratio, choice=_choice(arm))
+            cells.append(budget(at[0], interval=arm == "direct") if at else "")
+        best = select(yardsticks, num_heads=heads, trainer="best")
+        predicted = own[0]["partition_total_key_dim"]
+        ends = (budget(best[0]) if best else "–", "∞" if predicted is None else f"{predicted:.1f}")
+        lines.append((str(heads), *cells, *ends))
+    note = (
+        "Budgets at which half of the seeds are recovered (best-threshold F1 ≥ 0.99), some with 95% interval (all in "
+        "the figure); above: not at any budget tried. H heads are "
+        "trained, h kept (greedily, by ablation) and healed; caps on steps as in the package's docstring. Best "
+        "trainer: from the experiment `capacity`. Fixed partition: a prediction."
+    )
+    titles = ("heads h", *columns.values(), "best\ntrainer", "fixed\npartition")
+    return Cells("Total key dimension D_K = h d_k needed", titles, tuple(lines), note)
+
+
+def paired_cells(data: Mapping[str, Any]) -> Cells | None:
+    """One row for each arm: problems recovered, against direct runs. None without pairs."""
+    rows = records(data, "paired")
+    if not rows:
+        return None
+    arms = records(data, "arms")
+    base = sum(row["head_steps"] for row in select(arms, arm="direct"))
+    lines = []
+    for row in rows:
+        own = select(arms, arm=row["arm"], ratio=row["ratio"], choice=row["choice"])
+        tries = f"best of {row['ratio']}" if row["arm"] == "restarts" else f"{row['ratio']}h, {row['arm']}"
+        lines.append(
+            (
+                tries,
+                row["choice"] or "–",
+                f"{row['recovered']}/{row['problems']}",
+                f"{row['direct_recovered']}/{row['problems']}",
+                f"{row['alone']}:{row['direct_alone']}",
+                f"{row['p_value']:.2g}",
+                f"{sum(r['head_steps'] for r in own) / base:.2f}",
+            )
+        )
+    columns = ("arm", "kept by", "recovered", "direct", "alone", "p", "compute")
+    note = (
+        "Over all sizes. Alone: problems that only this arm, or only the direct run, recovers, with a sign test (sizes "
+        "share seeds, so p is somewhat too small). Compute: head-steps taken over those of the direct runs."
+    )
+    return Cells("Against direct training of h heads", columns, tuple(lines), note)
+
+
+def dynamics_cells(data: Mapping[str, Any]) -> Cells | None:
+    """One row for each task, order and checkpoint: share of the score kept. None without curves."""
+    rows = sorted(records(data, "curves"), key=lambda r: (r["task"], r["order"], r["steps"]))
+    if not rows:
+        return None
+    lines = [
+        (
+            row["task"],
+            row["order"],
+            f"{100 * row['fraction_trained']:g}%",
+            f"{row['score']:.3f}",
+            *(f"{100 * kept_at(row, share):.0f}%" for share in _PERCENT),
+        )
+        for row in rows
+    ]
+    columns = ("task", "removed by", "trained", "score", *(f"without\n{100 * p:g}%" for p in _PERCENT))
+    note = (
+        "Score of the whole model at that time (channel: F1; retrieval: 1 - NMSE), and the share of it kept without "
+        "a part of the heads; mean over seeds."
+    )
+    return Cells("Score kept, by time of training", columns, tuple(lines), note)
+
+
+def values(data: Mapping[str, Any]) -> dict[str, str]:
+    """Every number of a run that prose may name, without the name of the source.
+
+    ``threshold.ARM.rR.hH`` (of the greedy choice where there is one; ``.best.hH``, ``.joint.hH`` from `capacity`);
+    ``ratio.ARM.rR.hH``: over the direct one; ``recovered.ARM.rR[.CHOICE]``, ``p.ARM.…``, ``direct-recovered``;
+    ``cut-f1.rR.CHOICE``: mean F1 of the cut channel; ``kept.TASK.ORDER.tT.pP``: percent of the score kept at T percent
+    of training without P percent of the heads; ``score.TASK.tT``; ``claims.held``, ``claims.judged``, ``num-runs``.
+    """
+    out = {"num-runs": str(len(records(data, "points")))}
+    thresholds = records(data, "thresholds")
+    direct = {row["num_heads"]: row["measured_total_key_dim"] for row in select(thresholds, arm="direct")}
+    for row in thresholds:
+        if row["choice"] != _choice(row["arm"]):
+            continue
+        name = f"{row['arm']}.r{row['ratio']}.h{row['num_heads']}"
+        found, base = row["measured_total_key_dim"], direct.get(row["num_heads"])
+        out[f"threshold.{name}"] = "not reached" if found is None else f"{found:.1f}"
+        out[f"ratio.{name}"] = "–" if found is None or base is None else f"{found / base:.2f}"
+    for row in records(data, "yardsticks"):
+        found = row["measured_total_key_dim"]
+        name = f"threshold.{row['trainer']}.h{row['num_heads']}"
+        out[name] = "not reached" if found is None else f"{found:.1f}"
+    for row in records(data, "paired"):
+        name = f"{row['arm']}.r{row['ratio']}" + (f".{row['choice']}" if row["choice"] else "")
+        out[f"recovered.{name}"] = f"{row['recovered']} of {row['problems']}"
+        out[f"p.{name}"] = f"{row['p_value']:.2g}"
+        out["direct-recovered"] = f"{row['direct_recovered']} of {row['problems']}"
+    cut: dict[str, list[float]] = {}
+    for row in select(records(data, "arms"), arm="pruned"):
+        if row["mean_cut_f1"] is not None:
+            cut.setdefault(f"cut-f1.r{row['ratio']}.{row['choice']}", []).append(row["mean_cut_f1"])
+    out |= {name: f"{sum(found) / len(found):.2f}" for name, found in cut.items()}
+    for row in records(data, "curves"):
+        time = f"t{100 * row['fraction_trained']:g}"
+        out[f"score.{row['task']}.{time}"] = f"{row['score']:.3f}"
+        for share, kept in zip(row["fraction_pruned"], row["kept"], strict=True):
+            out[f"kept.{row['task']}.{row['order']}.{time}.p{100 * share:.0f}"] = f"{100 * kept:.0f}%"
+    return out | claim_values(data)
+
+
+def rich_tables(data: Mapping[str, Any]) -> list[Table]:
+    """All tables that the run has records for."""
+    made = (make(data) for make in (threshold_cells, paired_cells, dynamics_cells))
+    return [cells.rich() for cells in made if cells is not None]
+
+
+def _choice(arm: str) -> str | None:
+    """The choice that tables show: the greedy one, where heads are chosen."""
+    return None if arm in ("direct", "restarts") else "recomputed"

@@ -1,0 +1,328 @@
+"""The pruning experiment: presets, what is made of records, verdicts, figures, a run on small models."""
+
+import io
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from experiments import cli
+from experiments.engine import check_planned, checker
+from experiments.points import from_unit, to_units
+from experiments.pruning import PRESETS, figures, table
+from experiments.pruning.claims import CLAIMS
+from experiments.pruning.config import PruningConfig, resolve
+from experiments.pruning.experiment import EXPERIMENT, work_of
+from experiments.pruning.records import (
+    gate_rows,
+    onset_rows,
+    rank_probability,
+    role_of,
+    speed_rows,
+    summary,
+)
+from experiments.pruning.units import KINDS, SIZES, AblatedPoint, GatePoint, HeadPoint, PrunedPoint, grid
+from tests.experiments import small_models
+
+ALL = replace(
+    PRESETS["quick"],
+    orders=("importance", "importance_recomputed", "confidence", "ablation", "random"),
+    ablated_models=PRESETS["quick"].models,
+)
+POWER = {"importance_recomputed": 3.2, "importance": 2.6, "ablation": 2.0, "confidence": 1.8, "random": 1.2}
+"""Costs are this power of the fraction removed."""
+
+
+def _rest(point):
+    """What the records say where everything came out as expected."""
+    encoder = point.model == "minilm-l6"
+    num_layers, num_heads, num_kv_heads = SIZES[point.model]
+    total = num_layers * num_heads
+    low, high = (0.0, 0.5) if encoder else (3.0, 11.0)
+    ranking = 0.9 if encoder else None
+    if isinstance(point, HeadPoint):
+        scores = dict.fromkeys(
+            ("previous", "next", "self", "first", "delimiter", "entropy", "confidence"), 0.1
+        )
+        scores |= {
+            "importance": (point.layer * num_heads + point.head) / total,
+            "induction": None if encoder else 0.0,
+        }
+        return scores | ({"previous": 0.9} if point.head == 0 else {})
+    if isinstance(point, PrunedPoint):
+        power = 1.0 if point.order == "confidence" and not encoder else POWER[point.order]
+        cost = min(1.0, point.fraction_pruned ** (power * (1 - 0.01 * point.seed)))
+        left = total - int(np.ceil(point.fraction_pruned * total - 1e-9))
+        return {"heads_left": left, "loss": low + (high - low) * cost, "ranking": ranking, "seconds": 1.0}
+    if isinstance(point, AblatedPoint):
+        rise = (high - low) * (0.02 if point.head == point.layer == 0 else 0.001)
+        return {"loss": low + rise, "ranking": ranking, "increase": rise}
+    if isinstance(point, GatePoint):
+        is_open = point.layer * num_heads + point.head >= total / 2
+        found = {"gate": float(is_open), "open_probability": 0.9 * is_open, "heads_left": total // 2}
+        return found | {"loss": low + 1e-4, "ranking": ranking, "seconds": 1.0}
+    half = point.fraction_pruned > 0
+    return {
+        "heads_left": total // 2 if half else total,
+        "kv_heads_left": num_layers * num_kv_heads // (2 if half else 1),
+        "parameters": 80 if half else 100,
+        "products": 80 if half else 100,
+        "loss": high if half else low,
+        "difference": 1e-6,
+        "scale": 1.0,
+        "seconds": (0.8 if half else 1.0) * (1 + point.seed / 10),
+    }
+
+
+def _data(config=ALL, change=lambda point, record: record):
+    rows = {name: [] for name in KINDS}
+    for unit, points in to_units(KINDS, grid(config)):
+        rows[unit["kind"]] += [change(p, asdict(p) | _rest(p)) for p in points]
+    return {"preset": "quick", "records": rows | summary(config, lambda points: [], rows)}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return _data()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_points_of_a_preset_are_batches_that_come_back(name):
+    points = grid(PRESETS[name])
+    check = checker(EXPERIMENT)
+    for unit, members in to_units(KINDS, points):
+        assert from_unit(KINDS, unit) == members
+        assert work_of(members) > 0
+        check(unit, [asdict(p) | _rest(p) for p in members])
+    check_planned(EXPERIMENT, PRESETS[name], {})
+
+
+def test_presets_hold_what_they_have_to():
+    quick, paper = (
+        {(p.model, p.order, p.seed) for p in grid(PRESETS[n]) if isinstance(p, PrunedPoint)}
+        for n in ("quick", "paper")
+    )
+    for model in ("minilm-l6", "smollm2-135m"):
+        assert {(o, s) for m, o, s in quick if m == model} == {
+            ("importance", 0),
+            ("confidence", 0),
+            *(("random", seed) for seed in range(3)),
+        }
+        assert sum(o == "random" for m, o, _ in paper if m == model) == 20
+        assert {"importance_recomputed", "ablation"} <= {o for m, o, _ in paper if m == model}
+    fractions = {p.fraction_pruned for p in grid(PRESETS["quick"]) if isinstance(p, PrunedPoint)}
+    assert sorted(fractions) == [i / 10 for i in range(11)]
+    assert PRESETS["quick"].num_tokens == 2048
+    assert PRESETS["quick"] == PruningConfig()
+
+
+def test_costs_are_in_units_of_removing_all():
+    points = [
+        {"model": "m", "order": order, "seed": 0, "fraction_pruned": f, "loss": loss, "ranking": None}
+        for order, losses in (("importance", (2, 2.08, 2.15, 3, 4)), ("random", (2, 3, 4, 5, 4)))
+        for f, loss in zip((0, 0.25, 0.5, 0.75, 1), losses, strict=True)
+    ]
+    first, second = onset_rows(points)
+    assert first["mean_cost"] == pytest.approx(
+        (0.04 / 2 + (0.04 + 0.075) / 2 + (0.075 + 0.5) / 2 + 1.5 / 2) / 4
+    )
+    assert first["tolerated"] == 0.25
+    assert second["mean_cost"] == pytest.approx((0.5 / 2 + 1.5 / 2 + 2.5 / 2 + 2.5 / 2) / 4)
+    assert second["tolerated"] == 0
+    assert onset_rows([p | {"loss": 2.0} for p in points]) == []
+
+
+def test_gates_are_held_against_importance_and_roles(expected):
+    heads, points = (expected["records"][name] for name in ("heads", "points"))
+    gates = [r for r in expected["records"]["gates"] if r["penalty"] == 0.3]
+    [row] = gate_rows(gates, heads, points)
+    assert (row["heads_left"], row["num_heads"], row["auc"]) == (36, 72, 1.0)
+    assert row["roles"] == {"none": [33, 66], "previous": [3, 6]}
+    assert row["open_by_layer"] == [0, 0, 0, 12, 12, 12]
+    at = {
+        r["heads_left"]: r["loss"] for r in points if (r["model"], r["order"]) == ("minilm-l6", "importance")
+    }
+    assert row["importance_loss"] == pytest.approx(at[36])
+    assert rank_probability([1.0, 2.0], [1.0, 0.0]) == 0.875
+    assert rank_probability([], [1.0]) is None
+    assert role_of({"model": "m", "layer": 0, "head": 0, "previous": 0.6, "first": 0.7}) == "previous"
+
+
+def test_speed_ups_are_medians_of_rounds():
+    base = {
+        "model": "m",
+        "removal": "heads",
+        "batch_size": 1,
+        "length": 8,
+        "heads_left": 1,
+        "kv_heads_left": 1,
+    }
+    base |= {"loss": 1.0, "difference": 0.0, "scale": 1.0, "parameters": 10, "products": 30}
+    whole = [base | {"fraction_pruned": 0.0, "seed": i, "seconds": s} for i, s in enumerate((2.0, 3.0, 2.0))]
+    pruned = [
+        base | {"fraction_pruned": 0.5, "seed": i, "seconds": s, "parameters": 8, "products": 20}
+        for i, s in enumerate((1.0, 1.0, 2.0))
+    ]
+    [row] = speed_rows([*pruned, *whole])
+    assert (row["speedup"], row["speedup_low"], row["speedup_high"]) == (2.0, 1.5, 2.5)
+    assert (row["predicted_speedup"], row["parameters_share"], row["rounds"]) == (1.5, 0.8, 3)
+    assert speed_rows(whole) == []
+
+
+def test_everything_as_expected_is_held(expected):
+    verdicts = {row["claim"]: (row["verdict"], row["found"]) for row in expected["records"]["claims"]}
+    assert len(verdicts) == len(CLAIMS)
+    assert {name: found for name, found in verdicts.items() if found[0] != "held"} == {}
+
+
+def _spoilt(kind, changes, **wanted):
+    def change(point, record):
+        names = {
+            "points": "PrunedPoint",
+            "ablations": "AblatedPoint",
+            "gates": "GatePoint",
+            "timings": "TimedPoint",
+        }
+        fits = type(point).__name__ == names[kind] and all(record[k] == v for k, v in wanted.items())
+        return record | changes(record) if fits else record
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("claim", "change"),
+    [
+        ("importance", _spoilt("points", lambda r: {"loss": 11.0}, order="importance", fraction_pruned=0.8)),
+        ("onset", _spoilt("points", lambda r: {"loss": 4.0}, order="importance", fraction_pruned=0.1)),
+        ("confidence", _spoilt("points", lambda r: {"loss": 3.0}, order="confidence", fraction_pruned=0.9)),
+        (
+            "recomputed",
+            _spoilt("points", lambda r: {"loss": 11.0}, order="importance_recomputed", fraction_pruned=0.7),
+        ),
+        ("ablation", _spoilt("ablations", lambda r: {"increase": 0.2}, ablation="single", layer=2)),
+        ("one left", _spoilt("ablations", lambda r: {"increase": 0.9}, ablation="all_but_one")),
+        ("gates", _spoilt("gates", lambda r: {"gate": 1 - r["gate"]})),
+        ("gated loss", _spoilt("gates", lambda r: {"loss": 0.4})),
+        ("removed", _spoilt("timings", lambda r: {"difference": 1e-3})),
+        ("speed", _spoilt("timings", lambda r: {"seconds": 1 + r["fraction_pruned"]})),
+    ],
+)
+def test_each_verdict_can_fail(claim, change):
+    verdicts = {row["claim"]: row["verdict"] for row in _data(change=change)["records"]["claims"]}
+    assert verdicts[claim] == "failed"
+
+
+def test_what_was_not_run_is_not_judged():
+    found = summary(ALL, lambda points: [], {name: [] for name in KINDS})
+    assert {row["verdict"] for row in found["claims"]} == {"not_run"}
+    assert table.curves_cells({"records": found}) is None
+
+
+def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
+    names = {path.name for path in figures.plot(expected, tmp_path, "quick")}
+    assert {f"quick-{name}.svg" for name in ("curves", "importance", "ablation", "gates", "speed")} <= names
+    console = Console(width=100, record=True, file=io.StringIO())
+    EXPERIMENT.show(expected, console)
+    shown = console.export_text()
+    assert "Loss by heads removed" in shown
+    assert "held  onset: by I_h 20% to 40%" in shown
+    values = table.values(expected)
+    assert values["loss.smollm2-135m.importance.0"] == "3.000"
+    assert values["cost.minilm-l6.random.100"] == "100%"
+    assert values["gates.minilm-l6.0.3.left"] == "36"
+    assert (
+        values["speedup.smollm2-135m.groups.4"] == values["predicted-speedup.smollm2-135m.groups.4"] == "1.25"
+    )
+    assert values["claims.held"] == values["claims.judged"] == "10"
+    for made in (table.curves_cells, table.gates_cells, table.speed_cells, table.claims_cells):
+        cells = made(expected)
+        assert cells is not None
+        assert {len(row) for row in cells.rows} == {len(cells.columns)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"orders": ("importance", "best")}, "orders: expected some of importance, .* got \\['best'\\]"),
+        ({"orders": ("random", "random")}, "orders: expected different values"),
+        ({"steps": 0}, "steps: expected a positive integer, got 0"),
+        ({"gated_models": ("other",)}, "gated_models: expected some of models"),
+        ({"removals": ("layers",)}, "removals: expected some of heads, groups"),
+        ({"removed_fraction": 1.0}, "removed_fraction: expected a number between 0 and 1, got 1.0"),
+        ({"gate_penalties": (-1.0,)}, "gate_penalties: expected no negative number"),
+        ({"batch_sizes": (0,)}, "batch_sizes: expected positive integers"),
+        ({"length": 4}, "length: expected at least 8, got 4"),
+        ({"num_tokens": 100}, "num_tokens: expected at least 4 \\* length = 512, got 100"),
+    ],
+)
+def test_mistakes_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        resolve(replace(ALL, **changes), set())
+
+
+def test_naming_models_leaves_out_what_is_done_with_others():
+    found = resolve(replace(ALL, models=("smollm2-135m",)), {"models"})
+    assert found.ablated_models == found.timed_models == ("smollm2-135m",)
+    assert found.gated_models == ()
+    assert resolve(ALL, set()) == ALL
+
+
+def test_what_is_missing_is_left_out_and_said(monkeypatch, tmp_path):
+    monkeypatch.setattr("experiments.pruning.experiment.installed", lambda name: name == "minilm-l6")
+    assert {p.model for p in EXPERIMENT.points(replace(ALL, text="sample"))} == {"minilm-l6"}
+    [row] = EXPERIMENT.left_out(replace(ALL, text="sample"))
+    assert (row["what"], row["how_to_get"]) == ("smollm2-135m", "make models")
+    monkeypatch.setattr("experiments.verses.PATH", tmp_path / "none.tsv")
+    assert EXPERIMENT.points(ALL) == []
+    assert EXPERIMENT.left_out(ALL)[-1]["how_to_get"] == "make text, or --text PATH"
+
+
+def _run(tmp_path, kinds, orders, *options):
+    """Records of a run on small models, by their folders."""
+    rng = np.random.default_rng(0)
+    lines = [" ".join(f"w{i}" for i in rng.integers(3, 10, 12)) for _ in range(80)]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    folders = [str(small_models.write(tmp_path / kind, kind)) for kind in kinds]
+    sizes = (
+        "--num-tokens 48 --length 12 --steps 2 --random-orders 2 --gate-steps 4 --rounds 2 --batch-sizes 2"
+    )
+    names = [text for name in ("models", "timed-models") for text in (f"--{name}", *folders)]
+    command = ["run", "pruning", "--preset", "smoke", "--workers", "0", "--out", str(tmp_path / "out")]
+    command += [*sizes.split(), *names, "--text", str(tmp_path / "text.txt"), "--orders", *orders]
+    for option in options:
+        command += [option, *(folders if option.endswith("models") else [])]
+    assert cli.main(command) == 0
+    data = json.loads((tmp_path / "out" / "smoke.json").read_text(), parse_constant=pytest.fail)
+    return folders, data["records"]
+
+
+def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])  # drawn above, from more
+    [folder], rows = _run(tmp_path, ["llama"], ["importance", "random"], "--removals", "groups")
+    assert len(rows["points"]) == 3 * 3
+    required = {"model", "order", "fraction_pruned", "heads_left", "loss", "seed"}
+    assert all(required <= set(row) for row in rows["points"])
+    for end in (0, 1):
+        assert len({row["loss"] for row in rows["points"] if row["fraction_pruned"] == end}) == 1
+    assert {row["heads_left"] for row in rows["points"]} == {0, 6, 12}
+    assert len(rows["heads"]) == 12
+    assert {row["model"] for row in rows["heads"]} == {folder}
+    assert all(row["difference"] <= 1e-5 * row["scale"] for row in rows["timings"])
+    assert {(row["heads_left"], row["kv_heads_left"]) for row in rows["timings"]} == {(12, 4), (6, 2)}
+    assert "Loss by heads removed" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_run_with_everything(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])
+    folders, rows = _run(tmp_path, ["bert", "gpt2"], POWER, "--gated-models", "--ablated-models")
+    for folder in folders:
+        own = {kind: [row for row in found if row.get("model") == folder] for kind, found in rows.items()}
+        assert len(own["points"]) == 6 * 3
+        assert len(own["heads"]) == len(own["gates"]) == 6
+        assert len(own["ablations"]) == 12
+        assert {row["removal"] for row in own["timings"]} == {"heads"}
+        assert all(row["difference"] <= 1e-5 * row["scale"] for row in own["timings"])
+        assert (own["points"][0]["ranking"] is None) == ("gpt2" in folder)

@@ -1,0 +1,317 @@
+"""The roles experiment: roles by thresholds, what is left out, verdicts, tables, figures, a run of seconds."""
+
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from experiments import cli
+from experiments.engine import comparable, units_of
+from experiments.points import from_unit
+from experiments.roles import table, text, treebank, units
+from experiments.roles.claims import CLAIMS, claim_rows
+from experiments.roles.config import PRESETS, RELATIONS, RolesConfig, resolve
+from experiments.roles.experiment import EXPERIMENT
+from experiments.roles.figures import plot
+from experiments.roles.naming import ORDER, RULES, roles, syntactic, typical
+from experiments.roles.records import role_rows
+from tests.experiments import small_models
+from tests.experiments.test_roles_measure import TREEBANK
+
+QUICK = PRESETS["quick"]
+
+
+def head(model: Any = "minilm-l6", layer: Any = 0, number: Any = 0, **scores: Any):
+    plain = dict.fromkeys(units.SCORES, 0.1) | {"offset": -1, "uniform_entropy": 4.0, "entropy": 2.0}
+    return {"model": model, "layer": layer, "head": number, "num_tokens": 1000} | plain | scores
+
+
+def row(relation="det", model: Any = "minilm-l6", accuracy=0.8, offset=0.5, count=100, layer=0, number=0):
+    return {
+        "model": model,
+        "relation": relation,
+        "layer": layer,
+        "head": number,
+        "direction": "dependent to head",
+        "accuracy": accuracy,
+        "ci_low": accuracy - 0.05,
+        "ci_high": accuracy + 0.05,
+        "best_offset": 1,
+        "offset_accuracy": offset,
+        "count": count,
+    }
+
+
+@pytest.mark.parametrize("role", [name for name in RULES if name != "broad"])
+def test_a_role_needs_more_than_its_threshold(role):
+    rule = RULES[role]
+    assert roles(head(**{rule.score: rule.threshold + 0.01}), []) == [role]
+    assert roles(head(**{rule.score: rule.threshold}), []) == []
+    assert roles(head(**{rule.score: None}), []) == []
+
+
+def test_broad_heads_are_measured_by_uniform_attention():
+    assert roles(head(entropy=3.2), []) == ["broad"]
+    assert roles(head(entropy=3.2, uniform_entropy=4.2), []) == []
+
+
+def test_syntactic_heads_beat_the_offset_on_enough_words():
+    assert roles(head(previous=0.7), [row()]) == ["previous", "syntactic"]
+    assert roles(head(number=1), [row()]) == []
+    for bad in (row(offset=0.75), row(count=29), row("all"), row() | {"accuracy": None}):
+        assert not syntactic(bad)
+
+
+def test_typical_heads_are_the_largest_above_the_threshold():
+    rows = [head(number=i, previous=share, next=0.1) for i, share in enumerate((0.6, 0.9, 0.4))]
+    found = typical(
+        rows,
+        [
+            row(accuracy=0.7),
+            row("obj", accuracy=0.9, layer=3, number=2),
+            row("all", accuracy=0.99, offset=0.1),
+        ],
+    )
+    assert found == {"previous": (0, 1), "syntactic": (3, 2)}
+    assert list(found) == [name for name in ORDER if name in found]
+
+
+def test_presets_and_their_sizes():
+    assert PRESETS["smoke"].models == ("minilm-l6",)
+    assert PRESETS["smoke"].text == text.SAMPLE
+    assert RolesConfig() == QUICK
+    assert len(units.head_points(replace(QUICK, text=text.SAMPLE), "minilm-l6")) == 72
+    assert len(units.head_points(replace(QUICK, text=text.SAMPLE), "smollm2-135m")) == 270
+    assert len(text.passages(text.SAMPLE)) >= 20
+    for points in units.all_points(replace(QUICK, text=text.SAMPLE)):
+        assert not points or len({type(p) for p in points}) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "said"),
+    [
+        ({"num_segments": 0}, ValueError, "num_segments: expected a positive integer, got 0"),
+        ({"num_sentences": -1}, ValueError, "num_sentences"),
+        ({"models": ()}, ValueError, "models: expected at least one"),
+        ({"models": ("minilm-l6", "minilm-l6")}, ValueError, "all different"),
+        ({"models": ("bert",)}, FileNotFoundError, "models: expected minilm-l6, smollm2-135m or folders"),
+        ({"segment_length": 7}, ValueError, "at least 8 tokens"),
+        ({"text": "no-such-file"}, FileNotFoundError, "text: expected a UTF-8 file, got 'no-such-file'"),
+        ({"ud": "no-such-file"}, FileNotFoundError, "ud: expected a treebank at no-such-file"),
+    ],
+)
+def test_bad_fields_are_named(fields, error, said):
+    with pytest.raises(error, match=said):
+        resolve(replace(QUICK, **fields), fields)
+
+
+def test_files_that_are_none_are_refused_at_once(tmp_path):
+    file = tmp_path / "short"
+    file.write_text("one line\n")
+    with pytest.raises(ValueError, match="text: expected a file of at least ten lines"):
+        resolve(replace(QUICK, text=str(file)), {"text"})
+    with pytest.raises(ValueError, match="short: expected CoNLL-U"):
+        resolve(replace(QUICK, ud=str(file)), {"ud"})
+
+
+def test_without_text_and_treebank_the_rest_is_planned(monkeypatch, tmp_path):
+    monkeypatch.setattr(text, "PATH", tmp_path / "verses.tsv")
+    monkeypatch.setattr(treebank, "PATH", tmp_path / "dev.conllu")
+    monkeypatch.setattr("experiments.roles.experiment.installed", lambda name: name != "minilm-l6")
+    left = EXPERIMENT.left_out(QUICK)
+    assert [r["how_to_get"].split(",")[0] for r in left][:2] == ["make models", "make text"]
+    assert "--text PATH" in left[1]["how_to_get"]
+    assert "15d613d8" in left[2]["how_to_get"]
+    assert "--ud PATH" in left[2]["how_to_get"]
+    assert len(left) == 3
+    parts = EXPERIMENT.parts(QUICK, lambda points: [])
+    assert {part.name.split(":")[0] for part in parts} == {"smollm2-135m"}
+    assert sum(part.points for part in parts) == 270 * 2  # heads and control on repeated tokens
+    for point in units.head_points(QUICK, "smollm2-135m"):
+        assert point.text is None
+        assert point.repeated_sequences
+    assert units.head_points(QUICK, "minilm-l6") == []
+
+
+def test_the_treebank_is_found_by_file_or_folder(tmp_path):
+    file = tmp_path / "a.conllu"
+    file.write_text(TREEBANK)
+    assert treebank.find(str(file)) == treebank.find(str(tmp_path)) == file
+    assert len(treebank.read(str(tmp_path))) == 4
+    (tmp_path / "b.conllu").write_text("no treebank\n")
+    with pytest.raises(ValueError, match="got 2 in "):
+        treebank.find(str(tmp_path))
+    with pytest.raises(ValueError, match=r"b\.conllu: expected CoNLL-U, got line 1: 1 fields"):
+        treebank.read(str(tmp_path / "b.conllu"))
+
+
+def test_another_treebank_at_the_default_place_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(treebank, "PATH", tmp_path / "dev.conllu")
+    treebank.PATH.write_text(TREEBANK)
+    treebank.read.cache_clear()
+    with pytest.raises(ValueError, match=rf"{treebank.SHA256}, got [0-9a-f]{{64}}"):
+        treebank.read("")
+
+
+def expected_rows():
+    """Records in which everything is as expected."""
+    minilm = [
+        head(layer=i, previous=0.9, next=0.9, entropy=abs(i - 3) + 1.0, separator=0.2 * i, number=0)
+        for i in range(6)
+    ]
+    smollm = [
+        head("smollm2-135m", i, 0, sink=0.8, previous=0.9, previous_random=0.9 if i == 5 else 0.1)
+        | {"induction": 0.9 if i > 20 else 0.1}
+        for i in range(30)
+    ]
+    distances = [
+        {"model": m, "same_group": 1.0, "same_layer": 2.0, "other_layers": 3.0, "x": [], "y": []}
+        for m in QUICK.models
+    ]
+    dependencies = [row(r, m) for r in ("det", "obj") for m in QUICK.models]
+    controls = [row(r, m, accuracy=0.4) for r in ("det", "obj") for m in QUICK.models]
+    return {
+        "heads": minilm + smollm,
+        "distances": distances,
+        "dependency": dependencies,
+        "controls": controls,
+    }
+
+
+def test_every_claim_holds_where_all_is_as_expected():
+    assert {r["claim"]: r["verdict"] for r in claim_rows(expected_rows())} == dict.fromkeys(CLAIMS, "held")
+
+
+def test_claims_are_not_judged_without_records():
+    empty = {kind: [] for kind in ("heads", "distances", "dependency", "controls")}
+    assert {r["verdict"] for r in claim_rows(empty)} == {"not_run"}
+
+
+@pytest.mark.parametrize(
+    ("claim", "kind", "changes"),
+    [
+        ("syntax", "dependency", {"accuracy": 0.55}),
+        ("control", "controls", {"accuracy": 0.7}),
+        ("layers", "distances", {"same_layer": 3.1}),
+        ("groups", "distances", {"same_group": 2.1}),
+        ("sinks", "heads", {"sink": 0.4}),
+        ("induction", "heads", {"previous_random": 0.4}),
+        ("middle", "heads", {"entropy": 1.0}),
+        ("separator", "heads", {"separator": 0.5}),
+        ("neighbours", "heads", {"next": 0.5}),
+    ],
+)
+def test_every_claim_can_fail(claim, kind, changes):
+    rows = expected_rows()
+    rows[kind] = [r | changes for r in rows[kind]]
+    verdicts = {r["claim"]: r["verdict"] for r in claim_rows(rows)}
+    assert verdicts[claim] == "failed"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run on two small models, a small text and a small treebank, in this process."""
+    folder = tmp_path_factory.mktemp("roles")
+    words = [f"w{3 + (5 * i) % 26}" for i in range(400)]
+    lines = [" ".join(words[10 * i : 10 * i + 10]) for i in range(40)]
+    (folder / "text.txt").write_text("\n".join(lines))
+    (folder / "dev.conllu").write_text("\n".join([TREEBANK] * 8))
+    models = [str(small_models.write(folder / kind, kind)) for kind in ("bert", "llama")]
+    out = folder / "out"
+    command = (
+        f"run roles --preset smoke --executor in-process --quiet --out {out} --text {folder / 'text.txt'} "
+    )
+    command += f"--ud {folder / 'dev.conllu'} --segment-length 12 --sentence-length 12 "
+    command += "--repeated-length 5 --repeated-sequences 2"
+    assert cli.main([*command.split(), "--models", *models]) == 0
+    return out
+
+
+def test_a_run_has_every_record(finished):
+    data = json.loads((finished / "smoke.json").read_text(), parse_constant=pytest.fail)
+    rows = data["records"]
+    assert data["left_out"] == data["unfinished"] == []
+    assert len(rows["heads"]) == len(rows["control_heads"]) == len(rows["roles"]) == 2 * 3 + 2 * 6
+    for record in rows["heads"]:
+        causal = record["model"].endswith("llama")
+        assert all(0 <= record[name] <= 1 for name in ("previous", "next", "self", "first", "delimiter"))
+        assert record["delimiter"] == pytest.approx(record["separator"] + record["punctuation"], abs=2e-6)
+        assert 0 < record["entropy"] <= record["uniform_entropy"] + 1e-5
+        assert (record["induction"] is None) == (record["sink"] is None) == (not causal)
+    for kind in ("dependency", "controls"):
+        assert [r["relation"] for r in rows[kind]] == 2 * list(RELATIONS)
+        found = [r for r in rows[kind] if r["accuracy"] is not None]
+        assert {r["relation"] for r in found} == {"all", "nsubj", "det", "obj", "nsubj:pass"}
+        assert all(0 <= r["ci_low"] <= r["accuracy"] <= r["ci_high"] <= 1 for r in found)
+    trained, control = ([r["entropy"] for r in rows[kind]] for kind in ("heads", "control_heads"))
+    assert np.abs(np.subtract(trained, control)).max() > 0.1
+    assert rows["roles"] == role_rows(rows)
+    assert {r["model"] for r in rows["distances"]} == set(data["config"]["models"])
+    for example in rows["examples"]:
+        weights = np.array(example["weights"])
+        assert weights.shape == 2 * (len(example["tokens"]),)
+        assert np.abs(weights.sum(-1) - 1).max() < 0.02
+    expected = 2 * 5 + len({r["model"] for r in rows["examples"]})
+    assert len(units_of(EXPERIMENT, config_of(data), rows)) == expected
+
+
+def config_of(data):
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in data["config"].items()}
+    return replace(PRESETS["smoke"], **values)
+
+
+def test_units_computed_again_give_the_same(finished):
+    data = json.loads((finished / "smoke.json").read_text())
+    found = units_of(EXPERIMENT, config_of(data), data["records"])
+    assert {unit["kind"] for unit, _ in found} == set(EXPERIMENT.kinds)
+    for unit, records in found:
+        kind = EXPERIMENT.kinds[unit["kind"]]
+        again = EXPERIMENT.compute(from_unit(EXPERIMENT.kinds, unit))
+        assert [comparable(r, kind) for r in again] == [comparable(r, kind) for r in records]
+
+
+def test_figures_and_tables_of_a_run(finished):
+    data = json.loads((finished / "smoke.json").read_text())
+    captions = (finished / "smoke-captions.md").read_text()
+    drawn = sorted(finished.glob("smoke-*.png"))
+    names = {"dependency", "entropy", "map", "scores-bert", "scores-llama"}
+    names |= {f"examples-{table.label(row['model'])}" for row in data["records"]["examples"]}
+    assert {path.stem for path in drawn} == {f"smoke-{name}" for name in names}
+    for path in drawn:
+        assert path.stat().st_size > 1000
+        assert path.with_suffix(".svg").exists()
+        assert f"## {path.stem}\n" in captions
+    console = Console(file=io.StringIO(), width=200)
+    EXPERIMENT.show(data, console)
+    assert "nsubj:pass" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "claims.held" in table.values(data)
+
+
+def test_nothing_is_drawn_of_nothing(tmp_path):
+    empty = {"config": {"models": ["minilm-l6"]}, "records": {}}
+    assert [path.name for path in plot(empty, tmp_path, "empty")] == ["empty-captions.md"]
+    assert table.all_cells(empty) == []
+
+
+def test_tables_say_what_the_records_say():
+    rows = expected_rows()
+    rows["roles"] = role_rows(rows)
+    data = {"config": {"models": list(QUICK.models)}, "records": rows | {"claims": claim_rows(rows)}}
+    values = table.values(data)
+    assert values["claims.held"] == values["claims.judged"] == str(len(CLAIMS))
+    assert values["minilm.count.previous"] == "6"
+    assert values["smollm.best.induction"] == "0.90"
+    assert values["minilm.det"] == "80"
+    assert values["minilm.det-control"] == "40"
+    assert values["minilm.entropy.l0"] == "4.00"
+    assert values["smollm.near.same_group"] == "1.000"
+    cells = table.dependency_cells(data)
+    assert cells is not None
+    assert cells.rows[0] == ("det", "100", "80* [75–85] L0H0→", "40", "80* [75–85] L0H0→", "40", "50 (+1)")
+    cells = table.role_cells(data)
+    assert cells is not None
+    assert cells.rows[-1] == ("all heads", "", "6", "30")
