@@ -25,7 +25,7 @@ class RankConfig:
         real_maps: how many maps, from all layers in turn.
         seeds: of patterns with chance in them, and of random starts.
         num_starts: of the optimiser, the first from the truncation.
-        num_steps: of the optimiser.
+        num_steps: of the optimiser, at most.
         spectrum_length: n of the spectra.
         spectrum_head_dims: d_k of the spectra.
         circle_lengths: n of the circle in finite precision.
@@ -35,14 +35,14 @@ class RankConfig:
     """
 
     patterns: tuple[str, ...] = tuple(PATTERNS)
-    lengths: tuple[int, ...] = (16, 32)
-    head_dims: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+    lengths: tuple[int, ...] = (12, 24)
+    head_dims: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
     bounds: tuple[float, ...] = (10.0,)
     real_lengths: tuple[int, ...] = (48,)
-    real_head_dims: tuple[int, ...] = (1, 2, 4, 8, 16, 24, 31, 32)
+    real_head_dims: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     real_maps: int = 6
     seeds: int = 3
-    num_starts: int = 4
+    num_starts: int = 3
     num_steps: int = 400
     spectrum_length: int = 64
     spectrum_head_dims: tuple[int, ...] = (1, 2, 4, 8, 16)
@@ -67,10 +67,11 @@ PRESETS = {
     ),
     "quick": RankConfig(),
     "paper": RankConfig(
-        lengths=(16, 32, 64),
-        head_dims=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48),
+        lengths=(12, 24, 48),
+        head_dims=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32),
         bounds=(5.0, 10.0, 20.0),
         real_lengths=(48, 96),
+        real_head_dims=(1, 2, 4, 8, 16, 24, 31, 32),
         real_maps=12,
         seeds=5,
         num_starts=6,

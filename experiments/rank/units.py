@@ -42,7 +42,7 @@ class RankPoint:
         head_dim: d_k.
         bound: on ``|q_i| |k_j|``; None for none.
         num_starts: of the optimiser.
-        num_steps: of the optimiser.
+        num_steps: of the optimiser, at most.
         seed: of the pattern, where it has chance in it, and of the starts; which map, for those of a model.
     """
 
@@ -95,7 +95,7 @@ KINDS = {
         RankPoint,
         frozenset(RankPoint.__dataclass_fields__)
         | {"kl", "max_logit", "representable", "minimal_head_dim", "truncated_kl", "uniform_kl", "floor_kl"}
-        | {"circle_kl", "starts", "layer", "head", "seconds"},
+        | {"circle_kl", "starts", "steps_taken", "layer", "head", "seconds"},
         values=("head_dim", "seed"),
     ),
     "spectra": Kind(
@@ -235,6 +235,7 @@ def _approximate(points: Sequence[RankPoint]) -> list[Record]:
                 "floor_kl": floor_kl(point),
                 "circle_kl": circle_kl(point.n, point.bound or 0.0) if is_circle else None,
                 "starts": list(best.starts),
+                "steps_taken": list(best.num_steps),
                 "layer": layer,
                 "head": head,
             }

@@ -64,6 +64,10 @@ def bounded_permutation_kl(num_keys: int, bound: float) -> float:
     return float(np.log1p((num_keys - 1) * np.exp(-bound * num_keys / (num_keys - 1))))
 
 
+FLAT = 1e-8
+"""Norm of the gradient at which a start is finished."""
+
+
 @dataclass(frozen=True, eq=False)
 class Approximation:
     """The best head that several starts led to.
@@ -73,12 +77,14 @@ class Approximation:
         keys: ``(n, d_k)``; logits are ``queries @ keys.T``, without a further scale.
         kl: its divergence, in nats a row.
         starts: divergence that each start led to, the start from the truncation first; None where one failed.
+        num_steps: steps that each start took; as many as were allowed where it was not finished.
     """
 
     queries: np.ndarray
     keys: np.ndarray
     kl: float
     starts: tuple[float | None, ...]
+    num_steps: tuple[int, ...]
 
     @property
     def max_logit(self) -> float:
@@ -101,8 +107,8 @@ def best_approximations(
     L-BFGS (optax, backtracking line search) on queries and keys from ``num_starts`` starts each: one from the
     truncation of the pattern (of ``log(P + 1e-6)`` where P has zeros), the others random. A bounded head has
     ``|q_i|, |k_j| < sqrt(bound)`` by ``w -> w tanh(x) / x``, ``x = |w| / sqrt(bound)``: any such vector, without an
-    edge to get stuck at. Without a bound, divergences that have no minimum (permutations) are followed for
-    ``num_steps`` steps; logits grow on the way.
+    edge to get stuck at. A start is finished when its gradient is below 1e-8, or after ``num_steps`` steps. Without a
+    bound, divergences that have no minimum (permutations) get there too: logits grow until the slope is that small.
 
     Args:
         patterns: one a problem; rows sum to 1, zeros are allowed.
@@ -111,7 +117,7 @@ def best_approximations(
         seeds: of each problem's random starts.
         width: what the program is compiled for, the largest d_k that will be asked of it.
         num_starts: of each problem.
-        num_steps: of the optimiser.
+        num_steps: of the optimiser, at most.
 
     Returns:
         One approximation a problem.
@@ -139,7 +145,7 @@ def best_approximations(
     kept = np.repeat(np.arange(width) < np.asarray(head_dims)[:, None], num_starts, axis=0)
     with jax.enable_x64(True):
         found = _descend(query, key, repeated, radius, kept.astype(np.float64), num_steps=num_steps)
-        queries, keys, kl = (np.asarray(x) for x in found)
+        queries, keys, kl, counts = (np.asarray(x) for x in found)
     results = []
     for index, head_dim in enumerate(head_dims):
         own = slice(index * num_starts, (index + 1) * num_starts)
@@ -151,6 +157,7 @@ def best_approximations(
                 keys[own][best, :, :head_dim],
                 float(max(0.0, reached[best])),  # -1e-17 is a rounded 0
                 tuple(float(max(0.0, x)) if np.isfinite(x) else None for x in reached),
+                tuple(int(x) for x in counts[own]),
             )
         )
     return results
@@ -201,19 +208,27 @@ def _one(query: Any, key: Any, pattern: Any, radius: Any, kept: Any, num_steps: 
         return (-entropy - jnp.sum(pattern * jax.nn.log_softmax(query @ key.T))) / len(pattern)
 
     optimiser = optax.lbfgs(
-        linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=15, store_grad=True)
+        linesearch=optax.scale_by_backtracking_linesearch(
+            max_backtracking_steps=12, decrease_factor=0.5, store_grad=True
+        )
     )
     value_and_grad = optax.value_and_grad_from_state(divergence)
 
-    def step(carry: Any, _: None) -> Any:
-        params, state = carry
+    def go_on(carry: Any) -> Any:
+        _, _, count, slope = carry
+        return (count < num_steps) & (slope >= FLAT)
+
+    def step(carry: Any) -> Any:
+        params, state, count, _ = carry
         value, grad = value_and_grad(params, state=state)
         updates, state = optimiser.update(grad, state, params, value=value, grad=grad, value_fn=divergence)
-        return (optax.apply_updates(params, updates), state), None
+        slope = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grad)))
+        return optax.apply_updates(params, updates), state, count + 1, slope
 
     params = (query, key)
-    (params, _), _ = jax.lax.scan(step, (params, optimiser.init(params)), None, length=num_steps)
-    return *heads(params), divergence(params)
+    carry = (params, optimiser.init(params), 0, jnp.inf)
+    params, _, count, _ = jax.lax.while_loop(go_on, step, carry)
+    return *heads(params), divergence(params), count
 
 
 @partial(jax.jit, static_argnames="num_steps")
