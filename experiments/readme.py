@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import bench_tables, style
+from experiments.cache import table as cache
 from experiments.capacity import prose as capacity
 from experiments.pruning import table as pruning
 from experiments.retrieval import table as retrieval
@@ -51,6 +52,7 @@ SOURCES = {
     "retrieval-targets": Source("figures/retrieval/targets.json", {}, retrieval.values),
     "roles": Source("figures/roles/quick.json", roles.BLOCKS, roles.values),
     "pruning": Source("figures/pruning/quick.json", pruning.BLOCKS, pruning.values),
+    "cache": Source("figures/cache/quick.json", cache.BLOCKS, cache.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
 }

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from experiments import style
 from experiments.cache.claims import label, select
-from experiments.capacity.figures_records import Record, records
+from experiments.reading import Record, records
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
 from theory.cache_capacity import latent_max_items, shared_key_max_items
 

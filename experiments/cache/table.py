@@ -8,8 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from experiments.cache.claims import label, select
-from experiments.capacity.figures_records import Record, records
-from experiments.capacity.table import Cells, number
+from experiments.capacity.table import number
+from experiments.reading import Record, records
+from experiments.tables import Cells, markdown_of
 
 
 def measured(row: Record | None) -> str:
@@ -154,6 +155,16 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     lines = tuple((row["claim"], row["expected"], row["verdict"], row["found"] or "–") for row in rows)
     note = "Expected: written down before the runs (`experiments/cache/__init__.py`)."
     return Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note)
+
+
+BLOCKS = {
+    "thresholds": markdown_of(threshold_cells),
+    "budgets": markdown_of(budget_cells),
+    "conversion": markdown_of(conversion_cells),
+    "models": markdown_of(model_cells),
+    "claims": markdown_of(claims_cells),
+}
+"""Tables by name, for `experiments.readme`."""
 
 
 def claim_lines(data: Mapping[str, Any]) -> list[str]:
