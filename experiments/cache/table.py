@@ -52,13 +52,11 @@ def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
     columns = (*columns, "parameter\ncount", "joint\ntraining")
     widths = sorted({row["d_model"] for row in rows})
     note = (
-        "Cached key dimensions at which half of the seeds recover a random permutation of m items (F1 of at least "
-        "0.99 at the "
-        "best threshold), 95% interval. Width: prediction for a fixed partition. Smallest exact: a layer found "
-        "that has "
-        "every pair right. Parameters (degrees of freedom) and cache of keys and values (as many of either; a latent "
-        "counts once) at the best trainer's threshold. Parameter count: empirical law of joint training for MHA, "
-        "extrapolated to shared keys."
+        "Cached key dimensions at which half of the seeds recover a random permutation of m items (F1 of at "
+        "least 0.99 at the best threshold), 95% interval. Width: prediction for a fixed partition. Smallest "
+        "exact: a layer found that has every pair right. Parameters (degrees of freedom) and cache of keys "
+        "and values (as many of either; a latent counts once) at the best trainer's threshold. Parameter "
+        "count: empirical law of joint training for MHA, extrapolated to shared keys."
     )
     title = f"Cache needed, by design (d = {', '.join(map(str, widths))})"
     return Cells(title, columns, tuple(lines), note)
@@ -138,9 +136,9 @@ def model_cells(data: Mapping[str, Any]) -> Cells | None:
     columns = ("model", "d", "h", "g", "d_k", "d_c", "cached:\nkeys", "with\nvalues")
     columns = (*columns, "relations", "per cached\nkey dim", "of own\nkeys")
     note = (
-        "Of one layer. Relations: the largest permutation predicted by width for a fixed partition of Gaussian items, "
-        "what its key-query channel has room for, not what a trained model stores. Of own keys: over what the same "
-        "heads would hold with keys of their own. Numbers: "
+        "Of one layer. Relations: the largest permutation predicted by width for a fixed partition of "
+        "Gaussian items, what its key-query channel has room for, not what a trained model stores. Of own "
+        "keys: over what the same heads would hold with keys of their own. Numbers: "
         + "; ".join(f"{row['name']}: {row['source']}" for row in rows)
         + "."
     )
