@@ -22,8 +22,10 @@ from typing import Any, NamedTuple
 from experiments import bench_tables, style
 from experiments.audit import records as audit_records
 from experiments.audit import table as audit
+from experiments.cache import table as cache
 from experiments.capacity import prose as capacity
 from experiments.pruning import table as pruning
+from experiments.rank import table as rank
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
 from experiments.tries import table as tries
@@ -56,6 +58,8 @@ SOURCES = {
     "pruning": Source("figures/pruning/quick.json", pruning.BLOCKS, pruning.values),
     "tries": Source("figures/tries/quick.json", tries.BLOCKS, tries.values),
     "audit": Source("figures/audit/quick.json", audit.BLOCKS, audit_records.values),
+    "cache": Source("figures/cache/quick.json", cache.BLOCKS, cache.values),
+    "rank": Source("figures/rank/quick.json", {}, rank.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
 }

@@ -53,9 +53,8 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
     paths: list[Path] = []
     preset = data.get("preset", stem)
     captions = [
-        f"# Figures of `cache`, preset `{preset}`\n\nDrawn by `python -m experiments plot cache --preset {preset}` "
-        "from "
-        f"the records in `{stem}.json`.\n"
+        f"# Figures of `cache`, preset `{preset}`\n\nDrawn by `python -m experiments plot cache --preset "
+        f"{preset}` from the records in `{stem}.json`.\n"
     ]
     with style.context():
         for name, draw in _FIGURES.items():
@@ -125,15 +124,13 @@ def frontier(data: Mapping[str, Any]) -> Drawn:
     sizes = sorted({row["num_items"] for row in best})
     ranks = sorted({int(row["head_dim"]) for row in best if row["design"] == "mla"})
     caption = (
-        f"Relations (edges of a permutation of m = {', '.join(map(str, sizes))} items, d = {d_model}, {heads} "
-        "query heads) "
-        "over the cached dimensions at which half of the seeds recover them, against these: keys alone (left), "
-        "and keys with "
-        "as many values (right; a latent counts once). *Measured*: best trainer, 95% interval (along the "
-        "hyperbola of equal "
-        "m). *Lines*: prediction by width for a fixed partition; those of MLA have heads of rank "
-        f"{', '.join(map(str, ranks)) or '–'}, one line each. What a trainer finds is a lower bound on what the "
-        "design holds."
+        f"Relations (edges of a permutation of m = {', '.join(map(str, sizes))} items, d = {d_model}, "
+        f"{heads} query heads) over the cached dimensions at which half of the seeds recover them, against "
+        "these: keys alone (left), and keys with as many values (right; a latent counts once). *Measured*: "
+        "best trainer, 95% interval (along the hyperbola of equal m). *Lines*: prediction by width for a "
+        f"fixed partition; those of MLA have heads of rank {', '.join(map(str, ranks)) or '–'}, one line "
+        "each (below its rank a latent is the one key head of MQA). What a trainer finds is a lower bound "
+        "on what the design holds."
     )
     return figure, caption
 
@@ -190,13 +187,11 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
         handles.append(style.line_handle("parameter count (law of joint training)", style.PARAMETER_COUNT))
     style.legend_below(figure, handles, 2)
     caption = (
-        f"Cached key dimensions at which half of the seeds recover a random permutation of {items} items (d = "
-        f"{d_model}; top), "
-        "and the degrees of freedom of the heads' matrices there (bottom), by design. *Measured* with 95% "
-        "intervals (those of "
-        "the parameters: of the cache, scaled). *Dashed*: prediction by width for a fixed partition. *Dotted*: "
-        "the parameter "
-        "count, an empirical law of joint training for MHA, extrapolated to shared keys."
+        f"Cached key dimensions at which half of the seeds recover a random permutation of {items} items (d "
+        f"= {d_model}; top), and the degrees of freedom of the heads' matrices there (bottom), by design. "
+        "*Measured* with 95% intervals (those of the parameters: of the cache, scaled). *Dashed*: "
+        "prediction by width for a fixed partition. *Dotted*: the parameter count, an empirical law of "
+        "joint training for MHA, extrapolated to shared keys."
     )
     return figure, caption
 
@@ -235,11 +230,9 @@ def budgets(data: Mapping[str, Any]) -> Drawn:
     style.legend_below(figure, [style.handle(shown[name], linestyle="none") for name in order], 3)
     first = rows[0]
     caption = (
-        f"Edges above all non-edges ({first['num_items']} items, d = {first['d_model']}) in layers of equal cache "
-        "of keys "
-        "(left) and of at most so many parameters (right; the widest keys that they pay for). Of every seed the "
-        "best trainer; "
-        f"median and range over {first['num_seeds']} seeds."
+        f"Edges above all non-edges ({first['num_items']} items, d = {first['d_model']}) in layers of equal "
+        "cache of keys (left) and of at most so many parameters (right; the widest keys that they pay for). "
+        f"Of every seed the best trainer; median and range over {first['num_seeds']} seeds."
     )
     return figure, caption
 
@@ -275,10 +268,9 @@ def conversion(data: Mapping[str, Any]) -> Drawn:
     first = rows[0]
     caption = (
         f"Layers of {first['num_heads']} heads with keys of their own (d_k = {first['head_dim']}, "
-        f"{first['num_items']} items, "
-        f"d = {first['d_model']}) that had recovered their graph, made into layers with fewer key heads of the "
-        "same dimension, "
-        f"at once and after steps of joint training. Median and range over {first['num_seeds']} seeds; grey line: 0.99."
+        f"{first['num_items']} items, d = {first['d_model']}) that had recovered their graph, made into "
+        "layers with fewer key heads of the same dimension, at once and after steps of joint training. "
+        f"Median and range over {first['num_seeds']} seeds; grey line: 0.99."
     )
     return figure, caption
 
@@ -306,7 +298,7 @@ def models(data: Mapping[str, Any]) -> Drawn:
         axes.annotate(
             row["name"],
             (row["cache_dims"], row["predicted_num_items"]),
-            xytext=(5, -9) if row["num_heads"] * row["head_dim"] == row["cache_dims"] else (-2, 6),
+            xytext=(-20, 6) if row["num_heads"] * row["head_dim"] == row["cache_dims"] else (5, -10),
             textcoords="offset points",
             fontsize=6.5,
             color=BLACK,
@@ -319,11 +311,10 @@ def models(data: Mapping[str, Any]) -> Drawn:
     axes.set_ylim(2e4, 5e7)
     sources = "; ".join(f"{row['name']}: {row['source']}" for row in rows)
     caption = (
-        "One layer of real models: the largest permutation that its key-query channel is *predicted* (width, "
-        "fixed partition, "
-        "Gaussian items) to have room for, against what a token caches of keys (filled), and the same for its "
-        "query heads with "
-        f"keys of their own (open). Nothing here is measured. Numbers of the models: {sources}."
+        "One layer of real models: the largest permutation that its key-query channel is *predicted* "
+        "(width, fixed partition, Gaussian items) to have room for, against what a token caches of keys "
+        "(filled), and the same for its query heads with keys of their own (open). Nothing here is "
+        f"measured. Numbers of the models: {sources}."
     )
     return figure, caption
 

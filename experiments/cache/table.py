@@ -9,8 +9,9 @@ from rich.table import Table
 
 from experiments import claims
 from experiments.cache.claims import label
-from experiments.capacity.table import Cells, number
+from experiments.capacity.table import number
 from experiments.reading import Record, records, select
+from experiments.tables import Cells, markdown_of
 
 
 def measured(row: Record | None) -> str:
@@ -52,13 +53,11 @@ def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
     columns = (*columns, "parameter\ncount", "joint\ntraining")
     widths = sorted({row["d_model"] for row in rows})
     note = (
-        "Cached key dimensions at which half of the seeds recover a random permutation of m items (F1 of at least "
-        "0.99 at the "
-        "best threshold), 95% interval. Width: prediction for a fixed partition. Smallest exact: a layer found "
-        "that has "
-        "every pair right. Parameters (degrees of freedom) and cache of keys and values (as many of either; a latent "
-        "counts once) at the best trainer's threshold. Parameter count: empirical law of joint training for MHA, "
-        "extrapolated to shared keys."
+        "Cached key dimensions at which half of the seeds recover a random permutation of m items (F1 of at "
+        "least 0.99 at the best threshold), 95% interval. Width: prediction for a fixed partition. Smallest "
+        "exact: a layer found that has every pair right. Parameters (degrees of freedom) and cache of keys "
+        "and values (as many of either; a latent counts once) at the best trainer's threshold. Parameter "
+        "count: empirical law of joint training for MHA, extrapolated to shared keys."
     )
     title = f"Cache needed, by design (d = {', '.join(map(str, widths))})"
     return Cells(title, columns, tuple(lines), note)
@@ -138,9 +137,9 @@ def model_cells(data: Mapping[str, Any]) -> Cells | None:
     columns = ("model", "d", "h", "g", "d_k", "d_c", "cached:\nkeys", "with\nvalues")
     columns = (*columns, "relations", "per cached\nkey dim", "of own\nkeys")
     note = (
-        "Of one layer. Relations: the largest permutation predicted by width for a fixed partition of Gaussian items, "
-        "what its key-query channel has room for, not what a trained model stores. Of own keys: over what the same "
-        "heads would hold with keys of their own. Numbers: "
+        "Of one layer. Relations: the largest permutation predicted by width for a fixed partition of "
+        "Gaussian items, what its key-query channel has room for, not what a trained model stores. Of own "
+        "keys: over what the same heads would hold with keys of their own. Numbers: "
         + "; ".join(f"{row['name']}: {row['source']}" for row in rows)
         + "."
     )
@@ -151,6 +150,16 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     """What was expected and what came out. None where nothing was run that could tell."""
     note = "Expected: written down before the runs (`experiments/cache/__init__.py`)."
     return claims.claims_cells(data, note)
+
+
+BLOCKS = {
+    "thresholds": markdown_of(threshold_cells),
+    "budgets": markdown_of(budget_cells),
+    "conversion": markdown_of(conversion_cells),
+    "models": markdown_of(model_cells),
+    "claims": markdown_of(claims_cells),
+}
+"""Tables by name, for `experiments.readme`."""
 
 
 def values(data: Mapping[str, Any]) -> dict[str, str]:

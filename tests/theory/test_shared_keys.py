@@ -219,7 +219,7 @@ def test_joint_training_with_own_keys_is_that_of_the_channel():
     x, a = problems(19, 7, (0, 1))
     options = JointOptions(max_steps=50)
     params = initial_params((0, 1), num_heads=3, d_model=7, head_dim=3, max_head_dim=3, scale=0.3)
-    theirs = optimise_jointly(params, x, a, 3, options)
+    theirs = optimise_jointly(params, x, a, 3, options).channels
     log_weight = np.log(np.sqrt((19 * 19 - 19) / 19))
     starts = [
         SharedChannel(
