@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import bench_tables, style
+from experiments import bench_heads, bench_tables, style
 from experiments.capacity import prose as capacity
 from experiments.pruning import table as pruning
+from experiments.rank import table as rank
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
 
@@ -51,8 +52,10 @@ SOURCES = {
     "retrieval-targets": Source("figures/retrieval/targets.json", {}, retrieval.values),
     "roles": Source("figures/roles/quick.json", roles.BLOCKS, roles.values),
     "pruning": Source("figures/pruning/quick.json", pruning.BLOCKS, pruning.values),
+    "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
+    "heads": Source("figures/bench/heads.json", {"": bench_heads.heads_table}),
 }
 
 _BLOCK = re.compile(r"<!-- begin: (?P<name>[^\s>]+) -->\n.*?<!-- end: (?P=name) -->", re.DOTALL)
