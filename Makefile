@@ -45,7 +45,7 @@ export CHECK_PYTHON
 PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models text capacity retrieval roles figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models text capacity retrieval roles rank figures test test-all lint bench bench-gpu readme clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -84,9 +84,13 @@ retrieval: setup ## run the retrieval experiment (head count and approximation) 
 roles: setup ## measure what the heads of pretrained models do (PRESET=smoke, quick or paper)
 	@$(RUN) -m experiments run roles --preset "$(PRESET)"
 
+rank: setup ## run the rank experiment (what a head of size d_k can produce) likewise (PRESET=smoke, quick or paper)
+	@$(RUN) -m experiments run rank --preset "$(PRESET)"
+
 figures: setup ## draw the figures again from the committed records
 	@$(RUN) -m experiments plot capacity
 	@$(RUN) -m experiments plot retrieval
+	@$(RUN) -m experiments plot rank
 	@$(RUN) -m experiments plot roles
 
 test: setup ## run the tests but the slow ones, then the numerical ones once more in float64
@@ -107,6 +111,7 @@ lint: setup ## check style, formatting and types
 bench: setup ## measure speed and memory against other implementations
 	@$(RUN) -m experiments.bench
 	@$(RUN) -m experiments.bench_attention
+	@$(RUN) -m experiments.bench_heads
 
 bench-gpu: setup ## the same for attention on a GPU, in bfloat16 and float32
 	@$(RUN) -m experiments.bench_attention --dtype bfloat16 --num-heads 16 --tokens 16384

@@ -33,7 +33,6 @@ import numpy as np
 import tyro
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
 from experiments import style
 from experiments.bench import (
@@ -47,6 +46,7 @@ from experiments.bench import (
     torch_threads,
 )
 from experiments.store import write_json
+from experiments.tables import Cells
 from mha_jax import combine_heads, init_multi_head_attention, multi_head_attention, project_heads
 
 DEFAULT_OUT = Path(__file__).parents[1] / "figures" / "bench"
@@ -313,8 +313,8 @@ def _caption(result: Mapping[str, Any]) -> str:
     )
 
 
-def heads_table(result: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Columns and rows: operations and time by head count."""
+def heads_cells(result: Mapping[str, Any]) -> Cells:
+    """Operations and time by head count as a table."""
     found = {(p["num_heads"], p["contender"]): p for p in result["points"]}
     names = [name for name in _LOOKS if any(key[1] == name for key in found)]
     lines = []
@@ -325,26 +325,32 @@ def heads_table(result: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[
             more = f"{100 * (dense['compiled_operations'] / dense['product_operations'] - 1):+.1f}%"
         line = [str(heads), str(dense["head_dim"]), f"{dense['product_operations'] / 1e9:.2f}", more]
         for name in names:
-            point = found[heads, name]
-            ratio = point["time_over_fewest_heads"]
-            line.append(
-                f"{1e3 * point['seconds']['median']:.0f} ms, {ratio['median']:.2f} "
-                f"[{ratio['low']:.2f}–{ratio['high']:.2f}]"
-            )
+            ratio = found[heads, name]["time_over_fewest_heads"]
+            line.append(f"{ratio['median']:.2f} [{ratio['low']:.2f}–{ratio['high']:.2f}]")
         lines.append(tuple(line))
     labels = (_LOOKS[name].label for name in names)
-    return ("h", "d_k", "products (Gop)", "all, compiled (ours, dense)", *labels), lines
+    config, place = result["config"], result["environment"]
+    first = {name: found[config["num_heads"][0], name]["seconds"]["median"] for name in names}
+    note = (
+        f"Products: of one layer of self-attention, forwards and backwards, d_model = {config['d_model']}, "
+        f"{config['batch']} sequences of {config['length']} tokens, {config['dtype']}. With softmax: the compiler's "
+        f"count (ours, dense). Then time over that at h = {config['num_heads'][0]} in the same rounds, median "
+        f"[quartiles], on {place['cpu_count']} CPUs; there "
+        + ", ".join(f"{_LOOKS[name].label} takes {1e3 * seconds:.0f} ms" for name, seconds in first.items())
+        + "."
+    )
+    columns = ("h", "d_k", "products\n(Gop)", "with\nsoftmax", *labels)
+    return Cells("Operations and time at a fixed width", columns, tuple(lines), note)
+
+
+def heads_table(result: Mapping[str, Any]) -> str:
+    """`heads_cells` in Markdown, for `experiments.readme`."""
+    return heads_cells(result).markdown()
 
 
 def show(result: Mapping[str, Any], console: Console) -> None:
     """Print operations and times."""
-    columns, lines = heads_table(result)
-    table = Table(title="operations, time and time over that of the fewest heads: medians [quartiles]")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for line in lines:
-        table.add_row(*line)
-    console.print(table)
+    console.print(heads_cells(result).rich())
     for name in result["left_out"]:
         console.print(f"left out: {name}; to get it: pip install '.[bench]'", markup=False)
 

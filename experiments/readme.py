@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import bench_tables, style
+from experiments import bench_heads, bench_tables, style
 from experiments.audit import records as audit_records
 from experiments.audit import table as audit
 from experiments.cache import table as cache
@@ -59,9 +59,10 @@ SOURCES = {
     "tries": Source("figures/tries/quick.json", tries.BLOCKS, tries.values),
     "audit": Source("figures/audit/quick.json", audit.BLOCKS, audit_records.values),
     "cache": Source("figures/cache/quick.json", cache.BLOCKS, cache.values),
-    "rank": Source("figures/rank/quick.json", {}, rank.values),
+    "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
+    "heads": Source("figures/bench/heads.json", {"": bench_heads.heads_table}),
 }
 
 _BLOCK = re.compile(r"<!-- begin: (?P<name>[^\s>]+) -->\n.*?<!-- end: (?P=name) -->", re.DOTALL)

@@ -11,7 +11,7 @@ from experiments import claims
 from experiments.rank.claims import EXACT
 from experiments.rank.maps import MODEL
 from experiments.reading import Record, records, select
-from experiments.tables import Cells
+from experiments.tables import Cells, markdown_of
 
 NAMES = {
     "random": "random rows",
@@ -132,6 +132,14 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         ranks = sorted({row["weights_rank"] for row in select(spectra, head_dim=size)})
         out[f"softmax-rank.d{size}"] = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
     return out | claims.claim_values(data)
+
+
+BLOCKS = {
+    "kl": markdown_of(kl_cells),
+    "limits": markdown_of(limits_cells),
+    "claims": markdown_of(claims_cells),
+}
+"""Tables by name, for `experiments.readme`."""
 
 
 def rich_tables(data: Mapping[str, Any]) -> list[Table]:

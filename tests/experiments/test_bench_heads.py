@@ -61,7 +61,10 @@ def test_it_is_drawn_and_shown(result):
     assert "python -m experiments.bench_heads" in caption
     shown = io.StringIO()
     bench_heads.show(result, Console(file=shown, width=300))
-    assert "products (Gop)" in shown.getvalue()
+    assert "softmax" in shown.getvalue()
+    table = bench_heads.heads_cells(result)
+    assert [row[:3] for row in table.rows] == [("1", "8", "0.00"), ("4", "2", "0.00")]
+    assert table.rows[0][4] == "1.00 [1.00–1.00]"
     assert ("left out: torch_sdpa" in shown.getvalue()) == bool(result["left_out"])
     assert bench_heads.stem(result) == "heads"
 
