@@ -69,6 +69,8 @@ def scores(data: Mapping[str, Any], model: str) -> Drawn:
     """Heat maps of a model's scores, heads across and layers down."""
     rows = of_model(records(data, "heads"), model)
     panels = [name for name in _PANELS if rows and rows[0][name] is not None]
+    if rows and rows[0]["induction"] is not None and "next" in panels:
+        panels.remove("next")  # of a causal model: 0
     if not panels:
         return None
     num_layers, num_heads = (1 + max(row[name] for row in rows) for name in ("layer", "head"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments import claims
 from experiments.reading import Record, records
-from experiments.roles.claims import layer_means, of_model, place
+from experiments.roles.claims import common, layer_means, of_model, place
 from experiments.roles.naming import NONE, ORDER, RULES, syntactic, typical
 from experiments.tables import Cells, markdown_of
 
@@ -41,11 +41,7 @@ def role_cells(data: Mapping[str, Any]) -> Cells | None:
     }
     for role in ORDER:
         rule = RULES.get(role)
-        what = (
-            f"{rule.score} > {rule.threshold}"
-            if rule
-            else "best head of a relation, 10 points over the offset"
-        )
+        what = f"{rule.score} > {rule.threshold}" if rule else "dependency, offset + 0.1"
         cells = [
             f"{counts[m][role]} ({examples[m, role]})" if (m, role) in examples else str(counts[m][role])
             for m in found
@@ -63,7 +59,7 @@ def dependency_cells(data: Mapping[str, Any]) -> Cells | None:
     rows = records(data, "dependency")
     if not rows:
         return None
-    found = list(dict.fromkeys(row["model"] for row in rows))
+    found = [model for model in models(data) if of_model(rows, model)]
     by_place = {(row["model"], row["relation"]): row for row in rows}
     controls = {(row["model"], row["relation"]): row for row in records(data, "controls")}
     lines = []
@@ -128,8 +124,10 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a run that prose may name, without the name of the source.
 
     ``MODEL.count.ROLE``: heads with a role; ``MODEL.best.SCORE`` and ``-at``: the largest score and its head;
+    ``MODEL.mean.SCORE``; ``MODEL.sinks``: heads from layer 2 on with a sink above 0.5 (%);
     ``MODEL.entropy.lN``, ``.sink.lN``, ...: a layer's mean; ``MODEL.RELATION`` and ``-low``, ``-high``, ``-offset``,
-    ``-control``, ``-at``; ``MODEL.syntactic-relations``; ``MODEL.near.same_layer``, ...; ``claims.held``,
+    ``-control``, ``-at``; ``MODEL.relations``, ``.common`` ones, and ``.syntactic-relations``, ``.syntactic-common``;
+    ``MODEL.near.same_layer``, ...; ``claims.held``,
     ``claims.judged``. MODEL is ``minilm`` or ``smollm``.
     """
     out: dict[str, str] = {}
@@ -151,6 +149,7 @@ def _values(data: Mapping[str, Any], model: str) -> dict[str, str]:
         if own:
             best = max(own, key=lambda row, score=score: row[score])
             out[f"best.{score}"], out[f"best.{score}-at"] = f"{best[score]:.2f}", place(best)
+            out[f"mean.{score}"] = f"{sum(row[score] for row in own) / len(own):.2f}"
         out |= {f"{score}.l{i}": f"{mean:.2f}" for i, mean in enumerate(layer_means(heads, score))}
     relations = of_model(records(data, "dependency"), model)
     for row in relations:
@@ -166,6 +165,11 @@ def _values(data: Mapping[str, Any], model: str) -> dict[str, str]:
     for row in of_model(records(data, "controls"), model):
         out[f"{row['relation']}-control"] = percent(row["accuracy"])
     out["syntactic-relations"] = str(sum(map(syntactic, relations)))
+    often = common(relations)
+    out["common"], out["syntactic-common"] = str(len(often)), str(sum(map(syntactic, often)))
+    later = [row["sink"] for row in heads if row["layer"] >= 2 and row["sink"] is not None]
+    if later:
+        out["sinks"] = percent(sum(share > 0.5 for share in later) / len(later))
     out["relations"] = str(sum(row["relation"] != "all" and row["accuracy"] is not None for row in relations))
     for row in of_model(records(data, "distances"), model):
         for name in ("same_group", "same_layer", "other_layers"):
