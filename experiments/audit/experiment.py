@@ -11,6 +11,7 @@ from rich.console import Console
 
 from experiments.audit import figures, records, table, units
 from experiments.audit.config import PRESETS, AuditConfig, resolve
+from experiments.claims import claim_lines
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
 from experiments.pretrained import WHEELS, installed
@@ -92,7 +93,7 @@ class Audit(Experiment[AuditConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *table.claim_lines(data)])
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
 
 
 EXPERIMENT = Audit()

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from experiments.claims import Claim, Verdict, judged
 from experiments.engine import Rows
 from experiments.points import Record
 
-Verdict = tuple[bool, str]
 Made = Mapping[str, Sequence[Record]]
-
-
-class Claim(NamedTuple):
-    """One expectation; it is written down in the package's docstring.
-
-    Attributes:
-        name: short.
-        expected: what was expected.
-        judge: from the rows to a verdict; None where nothing was run that could tell.
-    """
-
-    name: str
-    expected: str
-    judge: Callable[[Made], Verdict | None]
 
 
 def summary(rows: Rows) -> Rows:
@@ -44,13 +30,7 @@ def summary(rows: Rows) -> Rows:
 
 def claim_rows(rows: Made) -> list[Record]:
     """One row a claim: ``verdict`` is ``held``, ``failed`` or ``not_run``."""
-    out = []
-    for claim in CLAIMS:
-        found = claim.judge(rows)
-        verdict = "not_run" if found is None else "held" if found[0] else "failed"
-        text = None if found is None else found[1]
-        out.append({"claim": claim.name, "expected": claim.expected, "verdict": verdict, "found": text})
-    return out
+    return judged(CLAIMS, rows)
 
 
 def _model(name: str, layers: Sequence[Record], graphs: Sequence[Record]) -> Record:

@@ -78,15 +78,6 @@ def rich_tables(data: Mapping[str, Any]) -> list[Table]:
     return [cells.rich() for make in (rank_cells, graph_cells) if (cells := make(data)) is not None]
 
 
-def claim_lines(data: Mapping[str, Any]) -> list[str]:
-    """Verdicts, for the terminal."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    return [
-        f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
-        for row in rows
-    ]
-
-
 def _some(rows: Sequence[Record]) -> list[Record]:
     """Up to six layers of each model: first, last, and evenly spaced ones."""
     out = []

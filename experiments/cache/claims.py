@@ -3,46 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
+from experiments.claims import Claim, Verdict, judged
 from experiments.points import Record
+from experiments.reading import select
 
-R = TypeVar("R", bound=Mapping[str, Any])
 Rows = Mapping[str, Sequence[Record]]
-Verdict = tuple[bool, str]
-"""Whether it came out as expected, and the numbers that say so."""
-
-
-class Claim(NamedTuple):
-    """One expectation.
-
-    Attributes:
-        name: short.
-        expected: what was expected.
-        judge: from records to a verdict; None where nothing was run that could tell.
-    """
-
-    name: str
-    expected: str
-    judge: Callable[[Rows], Verdict | None]
 
 
 def claim_rows(rows: Rows) -> list[Record]:
     """One row a claim: ``verdict`` is ``held``, ``failed`` or ``not_run``."""
-    out = []
-    for claim in CLAIMS:
-        found = claim.judge(rows)
-        verdict = "not_run" if found is None else "held" if found[0] else "failed"
-        text = None if found is None else found[1]
-        out.append({"claim": claim.name, "expected": claim.expected, "verdict": verdict, "found": text})
-    return out
-
-
-def select(rows: Iterable[R], **wanted: Any) -> list[R]:
-    """Rows with these values."""
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return judged(CLAIMS, rows)
 
 
 def label(row: Mapping[str, Any]) -> str:

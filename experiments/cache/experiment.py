@@ -12,6 +12,7 @@ from experiments.cache import figures, plan, records, table, units
 from experiments.cache.config import PRESETS, CacheConfig, resolve
 from experiments.cache.conversion import ConversionPoint
 from experiments.cache.units import SharedPoint
+from experiments.claims import claim_lines
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record
 from experiments.progress import show_lines
@@ -91,7 +92,7 @@ class Cache(Experiment[CacheConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *table.claim_lines(data)])
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
 
 
 def _curve(point: SharedPoint) -> plan.Curve:

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from experiments import style
-from experiments.cache.claims import label, select
-from experiments.reading import Record, records
+from experiments.cache.claims import label
+from experiments.reading import Record, records, select
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
 from theory.cache_capacity import latent_max_items, shared_key_max_items
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from experiments.cache.claims import label, select
+from experiments import claims
+from experiments.cache.claims import label
 from experiments.capacity.table import number
-from experiments.reading import Record, records
+from experiments.reading import Record, records, select
 from experiments.tables import Cells, markdown_of
 
 
@@ -147,12 +148,8 @@ def model_cells(data: Mapping[str, Any]) -> Cells | None:
 
 def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     """What was expected and what came out. None where nothing was run that could tell."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    if not rows:
-        return None
-    lines = tuple((row["claim"], row["expected"], row["verdict"], row["found"] or "–") for row in rows)
     note = "Expected: written down before the runs (`experiments/cache/__init__.py`)."
-    return Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note)
+    return claims.claims_cells(data, note)
 
 
 BLOCKS = {
@@ -163,15 +160,6 @@ BLOCKS = {
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
-
-
-def claim_lines(data: Mapping[str, Any]) -> list[str]:
-    """`claims_cells` as lines, for the terminal."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    return [
-        f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
-        for row in rows
-    ]
 
 
 def values(data: Mapping[str, Any]) -> dict[str, str]:
@@ -213,10 +201,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         out[f"conversion-recovered.{place}"] = f"{row['recovered']} of {row['num_seeds']}"
     for row in records(data, "models"):
         out[f"model.{row['name']}"] = f"{row['predicted_num_items']:,.0f}"
-    judged = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    out["claims.judged"] = str(len(judged))
-    out["claims.held"] = str(sum(row["verdict"] == "held" for row in judged))
-    return out
+    return out | claims.claim_values(data)
 
 
 def rich_tables(data: Mapping[str, Any]) -> list[Table]:

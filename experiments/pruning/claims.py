@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from experiments.claims import Claim, Verdict, judged
 from experiments.points import Record
 
 Rows = Mapping[str, Sequence[Record]]
-Verdict = tuple[bool, str]
 CAUSAL = "smollm2-135m"
 ENCODER = "minilm-l6"
 SMALL_COST = 0.01
 """A head matters alone where removing it costs more than this share of what removing all heads costs."""
 
 
-class Claim(NamedTuple):
-    """One expectation.
-
-    Attributes:
-        name: short.
-        expected: what was expected.
-        judge: from all rows to a verdict and the numbers that say so; None where nothing was run that could tell.
-    """
-
-    name: str
-    expected: str
-    judge: Callable[[Rows], Verdict | None]
-
-
 def claim_rows(rows: Rows) -> list[Record]:
     """One row a claim: ``verdict`` is ``held``, ``failed`` or ``not_run``."""
-    out = []
-    for claim in CLAIMS:
-        found = claim.judge(rows)
-        verdict = "not_run" if found is None else "held" if found[0] else "failed"
-        out.append(
-            {"claim": claim.name, "expected": claim.expected, "verdict": verdict}
-            | {"found": None if found is None else found[1]}
-        )
-    return out
+    return judged(CLAIMS, rows)
 
 
 def mean_costs(rows: Rows, model: str, order: str) -> list[float]:

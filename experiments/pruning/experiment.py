@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from experiments import verses
+from experiments.claims import claim_lines
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
 from experiments.pretrained import WHEELS, installed
@@ -119,7 +120,7 @@ class Pruning(Experiment[PruningConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *table.claim_lines(data)])
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
 
 
 def work_of(points: Sequence[Any]) -> float:

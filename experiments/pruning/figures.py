@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from experiments import style
 from experiments.pruning.figures_heads import ablation, gates, importance
 from experiments.pruning.records import TOLERATED, groups
-from experiments.reading import Record, records
-from experiments.retrieval.claims import select
+from experiments.reading import Record, records, select
 from experiments.style import BLUE, GREEN, PURPLE, SKY, VERMILLION, Look
 
 Drawn = tuple[Figure, str] | None

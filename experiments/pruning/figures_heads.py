@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from experiments import style
 from experiments.pruning.claims import SMALL_COST
 from experiments.pruning.records import groups, span
-from experiments.reading import Record, records
-from experiments.retrieval.claims import select
+from experiments.reading import Record, records, select
 from experiments.roles.naming import NONE, ORDER, RULES
 from experiments.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, Look
 

@@ -11,7 +11,7 @@ from experiments.engine import Ask, Rows
 from experiments.points import Record
 from experiments.pruning.claims import claim_rows
 from experiments.pruning.config import PruningConfig
-from experiments.retrieval.claims import select
+from experiments.reading import select
 from experiments.roles.naming import NONE, roles
 
 R = TypeVar("R", bound=Mapping[str, Any])

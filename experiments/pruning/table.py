@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from experiments import claims
 from experiments.pruning.records import groups
-from experiments.reading import records
-from experiments.retrieval.claims import select
+from experiments.reading import records, select
 from experiments.tables import Cells, markdown_of
 
 ORDER_WORDS = {
@@ -84,12 +84,8 @@ def speed_cells(data: Mapping[str, Any]) -> Cells | None:
 
 def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     """What was expected and what came out. None where nothing was run that could tell."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    if not rows:
-        return None
-    lines = tuple((row["claim"], row["expected"], row["verdict"], row["found"] or "–") for row in rows)
     note = "Expected: written down before the runs (`experiments/pruning/__init__.py`)."
-    return Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note)
+    return claims.claims_cells(data, note)
 
 
 BLOCKS = {
@@ -99,15 +95,6 @@ BLOCKS = {
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
-
-
-def claim_lines(data: Mapping[str, Any]) -> list[str]:
-    """`claims_cells` as lines, for the terminal."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    return [
-        f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
-        for row in rows
-    ]
 
 
 def values(data: Mapping[str, Any]) -> dict[str, str]:
@@ -140,10 +127,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         name = f"{row['model']}.{row['removal']}.{row['batch_size']}"
         out[f"speedup.{name}"] = f"{row['speedup']:.2f}"
         out[f"predicted-speedup.{name}"] = f"{row['predicted_speedup']:.2f}"
-    judged = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    out["claims.judged"] = str(len(judged))
-    out["claims.held"] = str(sum(row["verdict"] == "held" for row in judged))
-    return out
+    return out | claims.claim_values(data)
 
 
 def rich_tables(data: Mapping[str, Any]) -> list[Table]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from experiments.claims import Claim, Verdict, judged
 from experiments.points import Record
 from experiments.rank.maps import MODEL
 from experiments.reading import select
-
-Verdict = tuple[bool, str]
-"""Whether it came out as expected, and the numbers that say so."""
 
 EXACT = 1e-9
 """Nats below which a pattern counts as met."""
@@ -24,36 +22,11 @@ class Evidence(NamedTuple):
     limits: Sequence[Record]
 
 
-class Claim(NamedTuple):
-    """One expectation.
-
-    Attributes:
-        name: short.
-        expected: what was expected.
-        judge: a verdict; None where nothing was run that could tell.
-    """
-
-    name: str
-    expected: str
-    judge: Callable[[Evidence], Verdict | None]
-
-
 def claim_rows(
     rows: Mapping[str, Sequence[Record]], curves: Sequence[Record], limits: Sequence[Record]
 ) -> list[Record]:
     """One row a claim: ``verdict`` is ``held``, ``failed`` or ``not_run``."""
-    out = []
-    for claim in CLAIMS:
-        found = claim.judge(Evidence(rows, curves, limits))
-        out.append(
-            {
-                "claim": claim.name,
-                "expected": claim.expected,
-                "verdict": "not_run" if found is None else "held" if found[0] else "failed",
-                "found": None if found is None else found[1],
-            }
-        )
-    return out
+    return judged(CLAIMS, Evidence(rows, curves, limits))
 
 
 def _span(values: Sequence[float], form: str = ".1e") -> str:

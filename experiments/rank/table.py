@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from experiments import claims
 from experiments.rank.claims import EXACT
 from experiments.rank.maps import MODEL
 from experiments.reading import Record, records, select
@@ -93,12 +94,8 @@ def limits_cells(data: Mapping[str, Any]) -> Cells | None:
 
 def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     """What was expected and what came out. None where nothing was run that could tell."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    if not rows:
-        return None
-    lines = tuple((row["claim"], row["expected"], row["verdict"], row["found"] or "–") for row in rows)
     note = "Expected: written down before the runs (`experiments/rank/__init__.py`)."
-    return Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note)
+    return claims.claims_cells(data, note)
 
 
 def values(data: Mapping[str, Any]) -> dict[str, str]:
@@ -134,24 +131,12 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     for size in sorted({row["head_dim"] for row in spectra}):
         ranks = sorted({row["weights_rank"] for row in select(spectra, head_dim=size)})
         out[f"softmax-rank.d{size}"] = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
-    judged = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    out["claims.judged"] = str(len(judged))
-    out["claims.held"] = str(sum(row["verdict"] == "held" for row in judged))
-    return out
+    return out | claims.claim_values(data)
 
 
 def rich_tables(data: Mapping[str, Any]) -> list[Table]:
     """All tables that the run has records for."""
     return [cells.rich() for cells in (kl_cells(data), limits_cells(data)) if cells is not None]
-
-
-def claim_lines(data: Mapping[str, Any]) -> list[str]:
-    """`claims_cells` as lines, for the terminal."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    return [
-        f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
-        for row in rows
-    ]
 
 
 def _sizes(row: Record) -> str:

@@ -2,51 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
 
+from experiments.claims import Claim, Verdict, judged
 from experiments.points import Record
-
-R = TypeVar("R", bound=Mapping[str, Any])
-Verdict = tuple[bool, str]
-"""Whether it came out as expected, and the numbers that say so."""
-
-
-class Claim(NamedTuple):
-    """One expectation.
-
-    Attributes:
-        name: short.
-        expected: what was expected.
-        judge: from curves and jumps to a verdict; None where nothing was run that could tell.
-    """
-
-    name: str
-    expected: str
-    judge: Callable[[Sequence[Record], Sequence[Record]], Verdict | None]
+from experiments.reading import select
 
 
 def claim_rows(table: Sequence[Record], jumps: Sequence[Record]) -> list[Record]:
     """One row a claim: ``verdict`` is ``held``, ``failed`` or ``not_run``."""
-    rows = []
-    for claim in CLAIMS:
-        found = claim.judge(table, jumps)
-        verdict = "not_run" if found is None else "held" if found[0] else "failed"
-        rows.append(
-            {
-                "claim": claim.name,
-                "expected": claim.expected,
-                "verdict": verdict,
-                "found": None if found is None else found[1],
-            }
-        )
-    return rows
-
-
-def select(rows: Iterable[R], **wanted: Any) -> list[R]:
-    """Rows with these values."""
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return judged(CLAIMS, table, jumps)
 
 
 def _span(values: Iterable[float], form: str = ".2f") -> str:

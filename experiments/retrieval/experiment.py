@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from experiments.claims import claim_lines
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
 from experiments.progress import show_lines
@@ -89,7 +90,7 @@ class Retrieval(Experiment[RetrievalConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *table.claim_lines(data)])
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
 
 
 EXPERIMENT = Retrieval()

@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.reading import Record, records, seed_range
-from experiments.retrieval.claims import select
+from experiments.reading import Record, records, seed_range, select
 from experiments.retrieval.figures_copy import copying
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Look
 from theory.retrieval import exponent, vacuous_length

@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.reading import Record, records
-from experiments.retrieval.claims import select
+from experiments.reading import Record, records, select
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, VERMILLION, Look
 
 _MODELS = {

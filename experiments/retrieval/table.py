@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.table import Table
 
-from experiments.reading import Record, records
-from experiments.retrieval.claims import select, smallest_readout
+from experiments import claims
+from experiments.reading import Record, records, select
+from experiments.retrieval.claims import smallest_readout
 from experiments.tables import Cells, markdown_of
 
 _CURVES = {
@@ -122,15 +123,11 @@ def copy_cells(data: Mapping[str, Any]) -> Cells | None:
 
 def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     """What was expected and what came out. None where nothing was run that could tell."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    if not rows:
-        return None
-    lines = tuple((row["claim"], row["expected"], row["verdict"], row["found"] or "–") for row in rows)
     note = (
         "Expected: written down before the runs (`experiments/retrieval/__init__.py`); the error of 0.1 under "
         '"work" was chosen afterwards.'
     )
-    return Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note)
+    return claims.claims_cells(data, note)
 
 
 BLOCKS = {
@@ -187,24 +184,12 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     matched = [r["matched"] for r in rows if r["num_heads"] == r["num_targets"] and r["curve"] == "main"]
     if matched and None not in matched:
         out["maps.lowest"] = f"{100 * min(matched):.1f}%"
-    judged = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    out["claims.judged"] = str(len(judged))
-    out["claims.held"] = str(sum(row["verdict"] == "held" for row in judged))
-    return out
+    return out | claims.claim_values(data)
 
 
 def rich_tables(data: Mapping[str, Any]) -> list[Table]:
     """All tables that the run has records for."""
     return [cells.rich() for cells in _all(data)]
-
-
-def claim_lines(data: Mapping[str, Any]) -> list[str]:
-    """`claims_cells` as lines, for the terminal."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    return [
-        f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
-        for row in rows
-    ]
 
 
 def _all(data: Mapping[str, Any]) -> list[Cells]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from experiments.claims import Claim, Verdict, judged
 from experiments.reading import Record
 from experiments.roles.naming import syntactic
 
@@ -17,31 +18,13 @@ MINORITY = 0.1
 """Part of the common relations for which the control may be above the offset by chance."""
 
 
-class Verdict(NamedTuple):
-    """Whether it came out as expected, and what came out."""
-
-    held: bool
-    found: str
-
-
 Rows = Mapping[str, Sequence[Record]]
 Judge = Callable[[Rows], Verdict | None]
 
 
-def claim_rows(rows: Rows) -> list[dict[str, Any]]:
+def claim_rows(rows: Rows) -> list[Record]:
     """One row a claim: ``verdict`` is ``held``, ``failed``, or ``not_run`` where records are missing."""
-    out = []
-    for name, (expected, judge) in CLAIMS.items():
-        verdict = judge(rows)
-        out.append(
-            {
-                "claim": name,
-                "expected": expected,
-                "verdict": "not_run" if verdict is None else "held" if verdict.held else "failed",
-                "found": None if verdict is None else verdict.found,
-            }
-        )
-    return out
+    return judged((Claim(name, *claim) for name, claim in CLAIMS.items()), rows)
 
 
 def of_model(rows: Sequence[Record], model: str) -> list[Record]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from experiments.claims import claim_lines
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record
 from experiments.pretrained import WHEELS, installed
@@ -133,7 +134,7 @@ class Roles(Experiment[RolesConfig]):
         """Print the tables."""
         for cells in table.all_cells(data):
             console.print(cells.rich())
-        show_lines(console, ["", "Expected and found", *table.claim_lines(data)])
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
 
 
 def _present(config: RolesConfig) -> list[str]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from experiments import claims
 from experiments.reading import Record, records
 from experiments.roles.claims import layer_means, of_model, place
 from experiments.roles.naming import NONE, ORDER, RULES, syntactic, typical
@@ -105,13 +106,9 @@ def percent(value: float | None) -> str:
 
 
 def claims_cells(data: Mapping[str, Any]) -> Cells | None:
-    """What was expected and what came out."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    if not rows:
-        return None
-    lines = tuple((row["claim"], row["expected"], row["verdict"], row["found"] or "–") for row in rows)
+    """What was expected and what came out. None where nothing was run that could tell."""
     note = "Expected: written down before the runs (`experiments/roles/__init__.py`)."
-    return Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note)
+    return claims.claims_cells(data, note)
 
 
 BLOCKS = {
@@ -120,15 +117,6 @@ BLOCKS = {
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
-
-
-def claim_lines(data: Mapping[str, Any]) -> list[str]:
-    """`claims_cells` as lines, for the terminal."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    return [
-        f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
-        for row in rows
-    ]
 
 
 def all_cells(data: Mapping[str, Any]) -> list[Cells]:
@@ -148,10 +136,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     for model in models(data):
         short = {"minilm-l6": "minilm", "smollm2-135m": "smollm"}.get(model, model)
         out |= {f"{short}.{name}": value for name, value in _values(data, model).items()}
-    judged = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    out["claims.judged"] = str(len(judged))
-    out["claims.held"] = str(sum(row["verdict"] == "held" for row in judged))
-    return out
+    return out | claims.claim_values(data)
 
 
 def _values(data: Mapping[str, Any], model: str) -> dict[str, str]:

@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from experiments.claims import Claim, Verdict, judged
 from experiments.points import Record
+from experiments.reading import select
 
-R = TypeVar("R", bound=Mapping[str, Any])
-Verdict = tuple[bool, str]
-"""Whether it came out as expected, and the numbers that say so."""
 Made = Mapping[str, Sequence[Record]]
 
 WITHIN = 0.10
 """Thresholds no further apart than this share of the direct one count as the same."""
 
 
-class Claim(NamedTuple):
-    """One expectation.
-
-    Attributes:
-        name: short.
-        expected: what was expected.
-        judge: from the summary's rows to a verdict; None where nothing was run that could tell.
-    """
-
-    name: str
-    expected: str
-    judge: Callable[[Made], Verdict | None]
-
-
 def claim_rows(made: Made) -> list[Record]:
     """One row a claim: ``verdict`` is ``held``, ``failed`` or ``not_run``."""
-    rows = []
-    for claim in CLAIMS:
-        found = claim.judge(made)
-        verdict = "not_run" if found is None else "held" if found[0] else "failed"
-        text = None if found is None else found[1]
-        rows.append({"claim": claim.name, "expected": claim.expected, "verdict": verdict, "found": text})
-    return rows
-
-
-def select(rows: Iterable[R], **wanted: Any) -> list[R]:
-    """Rows with these values."""
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return judged(CLAIMS, made)
 
 
 def _split(made: Made) -> Verdict | None:

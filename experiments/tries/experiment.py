@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from rich.console import Console
 
 from experiments.capacity.units import RECOVERED_F1
+from experiments.claims import claim_lines
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
 from experiments.progress import show_lines
@@ -79,7 +80,7 @@ class Tries(Experiment[TriesConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *table.claim_lines(data)])
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
 
 
 def _module(points: Sequence[Point]) -> Any:

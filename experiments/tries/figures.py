@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.reading import Record, records, seed_range, wilson
+from experiments.reading import Record, records, seed_range, select, wilson
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
-from experiments.tries.claims import select
 
 Drawn = tuple[Figure, str] | None
 

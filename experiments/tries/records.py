@@ -14,7 +14,8 @@ from scipy.stats import binomtest
 from experiments.capacity.units import RECOVERED_F1
 from experiments.engine import Ask, Rows
 from experiments.points import Record
-from experiments.tries.claims import claim_rows, select
+from experiments.reading import select
+from experiments.tries.claims import claim_rows
 from experiments.tries.config import TriesConfig
 from theory.bounds import parameter_count_total_key_dim, partition_total_key_dim
 from theory.transition import fit_threshold

@@ -7,9 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from experiments.reading import Record, records
+from experiments.claims import claim_values
+from experiments.reading import Record, records, select
 from experiments.tables import Cells
-from experiments.tries.claims import kept_at, select
+from experiments.tries.claims import kept_at
 
 ARMS: dict[tuple[str, int], str] = {
     ("direct", 1): "direct",
@@ -156,25 +157,13 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         out[f"score.{row['task']}.{time}"] = f"{row['score']:.3f}"
         for share, kept in zip(row["fraction_pruned"], row["kept"], strict=True):
             out[f"kept.{row['task']}.{row['order']}.{time}.p{100 * share:.0f}"] = f"{100 * kept:.0f}%"
-    judged = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    out["claims.judged"] = str(len(judged))
-    out["claims.held"] = str(sum(row["verdict"] == "held" for row in judged))
-    return out
+    return out | claim_values(data)
 
 
 def rich_tables(data: Mapping[str, Any]) -> list[Table]:
     """All tables that the run has records for."""
     made = (make(data) for make in (threshold_cells, paired_cells, dynamics_cells))
     return [cells.rich() for cells in made if cells is not None]
-
-
-def claim_lines(data: Mapping[str, Any]) -> list[str]:
-    """Verdicts, for the terminal."""
-    rows = [row for row in records(data, "claims") if row["verdict"] != "not_run"]
-    return [
-        f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
-        for row in rows
-    ]
 
 
 def _choice(arm: str) -> str | None:

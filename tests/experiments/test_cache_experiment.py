@@ -10,7 +10,7 @@ from rich.console import Console
 
 from experiments import cli, style
 from experiments.cache import PRESETS, figures, table
-from experiments.cache.claims import CLAIMS, select
+from experiments.cache.claims import CLAIMS
 from experiments.cache.config import CacheConfig, resolve
 from experiments.cache.conversion import METHODS, ConversionPoint
 from experiments.cache.experiment import EXPERIMENT
@@ -20,6 +20,7 @@ from experiments.cache.records import summary, with_values
 from experiments.cache.units import KINDS, design_of, num_params, shared_width
 from experiments.engine import Unfinished, units_of
 from experiments.points import from_unit, to_units
+from experiments.reading import select
 from theory.cache_capacity import latent_parameters, shared_key_parameters
 
 QUICK = PRESETS["quick"]

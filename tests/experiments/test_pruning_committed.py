@@ -13,7 +13,7 @@ from experiments.pruning.claims import FLOAT32_ACCURACY, claim_rows
 from experiments.pruning.experiment import EXPERIMENT
 from experiments.pruning.records import curve_rows, gate_rows, onset_rows, speed_rows
 from experiments.pruning.units import KINDS, SIZES, grid
-from experiments.retrieval.claims import select
+from experiments.reading import select
 from experiments.store import canonical
 
 FOLDER = Path(__file__).parents[2] / "figures" / "pruning"

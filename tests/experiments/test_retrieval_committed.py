@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from experiments.engine import config_from, units_of
-from experiments.retrieval.claims import claim_rows, select
+from experiments.reading import select
+from experiments.retrieval.claims import claim_rows
 from experiments.retrieval.experiment import EXPERIMENT
 from experiments.retrieval.units import compute, curves, predicted_nmse
 from experiments.store import canonical
