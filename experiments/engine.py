@@ -55,6 +55,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import platform
 import time
@@ -379,7 +380,9 @@ def units_of(experiment: Experiment[Any], config: Any, rows: Rows) -> list[tuple
         key = canonical(unit)
         if key not in found:
             points, kind = from_unit(experiment.kinds, unit), experiment.kinds[unit["kind"]]
-            shown = [experiment.shown(point) for point in points]
+            shown = [
+                json.loads(canonical(experiment.shown(point))) for point in points
+            ]  # tuples are lists there
             shared = {k: v for k, v in shown[0].items() if k not in kind.values and v is not None}
             own = [row for row in rows[kind.rows or unit["kind"]] if _agrees(row, shared)]
             own = [

@@ -56,7 +56,7 @@ def _syntax(rows: Rows) -> Verdict | None:
         return None
     shares = [sum(map(syntactic, own)) / len(own) for own in both]
     found = ", ".join(f"{sum(map(syntactic, own))} of {len(own)}" for own in both)
-    return Verdict(shares[0] >= 0.5 and shares[1] >= 0.25, f"{found} relations (MiniLM, SmolLM2)")
+    return (shares[0] >= 0.5 and shares[1] >= 0.25, f"{found} relations (MiniLM, SmolLM2)")
 
 
 def _control(rows: Rows) -> Verdict | None:
@@ -65,7 +65,7 @@ def _control(rows: Rows) -> Verdict | None:
         return None
     number = [sum(map(syntactic, own)) for own in both]
     fine = all(n <= MINORITY * len(own) for n, own in zip(number, both, strict=True))
-    return Verdict(fine, f"{number[0]} of {len(both[0])}, {number[1]} of {len(both[1])} relations")
+    return (fine, f"{number[0]} of {len(both[0])}, {number[1]} of {len(both[1])} relations")
 
 
 def _layers(rows: Rows) -> Verdict | None:
@@ -74,7 +74,7 @@ def _layers(rows: Rows) -> Verdict | None:
         return None
     pairs = [(row["same_layer"], row["other_layers"]) for (row,) in both]
     found = "; ".join(f"{same:.3f} against {other:.3f} nats" for same, other in pairs)
-    return Verdict(all(same < other for same, other in pairs), found)
+    return (all(same < other for same, other in pairs), found)
 
 
 def _groups(rows: Rows) -> Verdict | None:
@@ -82,7 +82,7 @@ def _groups(rows: Rows) -> Verdict | None:
     if not own:
         return None
     shared, same = own[0]["same_group"], own[0]["same_layer"]
-    return Verdict(shared < same, f"{shared:.3f} against {same:.3f} nats")
+    return (shared < same, f"{shared:.3f} against {same:.3f} nats")
 
 
 def _sinks(rows: Rows) -> Verdict | None:
@@ -90,7 +90,7 @@ def _sinks(rows: Rows) -> Verdict | None:
     if not own or own[0]["sink"] is None:
         return None
     share = float(np.mean([row["sink"] > 0.5 for row in own]))
-    return Verdict(share >= 0.5, f"{share:.0%} of the heads from layer 2 on")
+    return (share >= 0.5, f"{share:.0%} of the heads from layer 2 on")
 
 
 def _induction(rows: Rows) -> Verdict | None:
@@ -103,7 +103,7 @@ def _induction(rows: Rows) -> Verdict | None:
     later = [row for row in inducing if first is not None and row["layer"] > first]
     best = max(own, key=lambda row: row["induction"])
     found = f"{len(inducing)} heads, {len(later)} behind the first previous-token head (layer {first}); "
-    return Verdict(
+    return (
         len(inducing) >= 3 and len(later) == len(inducing),
         f"{found}best {place(best)} {best['induction']:.2f}",
     )
@@ -114,7 +114,7 @@ def _middle(rows: Rows) -> Verdict | None:
     if not means:
         return None
     lowest = int(np.argmin(means))
-    return Verdict(0 < lowest < len(means) - 1, f"layer {lowest}: {means[lowest]:.2f} nats")
+    return (0 < lowest < len(means) - 1, f"layer {lowest}: {means[lowest]:.2f} nats")
 
 
 def _separator(rows: Rows) -> Verdict | None:
@@ -122,7 +122,7 @@ def _separator(rows: Rows) -> Verdict | None:
     if not means:
         return None
     most = int(np.argmax(means))
-    return Verdict(means[most] > 0.5, f"at most {means[most]:.2f}, layer {most}")
+    return (means[most] > 0.5, f"at most {means[most]:.2f}, layer {most}")
 
 
 def _neighbours(rows: Rows) -> Verdict | None:
@@ -134,7 +134,7 @@ def _neighbours(rows: Rows) -> Verdict | None:
         for own, name in ((minilm, "previous"), (minilm, "next"), (smollm, "previous"))
     ]
     found = ", ".join(f"{name} {place(row)} {row[name]:.2f}" for name, row in best)
-    return Verdict(all(row[name] > 0.5 for name, row in best), f"{found} (two of MiniLM, one of SmolLM2)")
+    return (all(row[name] > 0.5 for name, row in best), f"{found} (two of MiniLM, one of SmolLM2)")
 
 
 CLAIMS: dict[str, tuple[str, Judge]] = {

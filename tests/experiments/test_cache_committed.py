@@ -47,6 +47,7 @@ def test_verdicts_are_those_of_the_records(name):
     assert rows["claims"] == claim_rows(rows)
 
 
+@pytest.mark.slow  # widths of the real models take minutes
 @pytest.mark.parametrize("name", NAMES)
 def test_predictions_are_those_of_today(name):
     rows = load(name)["records"]

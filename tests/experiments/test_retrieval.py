@@ -228,7 +228,7 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     assert values["main.d4.t128.h3"] == "0.23"
     assert values["main.d4.t128.h4"] == "5.1e-4"
     assert values["ratio.main.d4.t128"] == "450"
-    assert values["jump.two-layer.d4.t16"] == "2"
+    assert values["jump.two-layer.d4.t8"] == "2"
     assert values["claims.held"] == values["claims.judged"] == "12"
     assert values["maps.lowest"] == "99.9%"
 
