@@ -112,6 +112,7 @@ bench: setup ## measure speed and memory against other implementations
 	@$(RUN) -m experiments.bench
 	@$(RUN) -m experiments.bench_attention
 	@$(RUN) -m experiments.bench_heads
+	@$(RUN) -m experiments.bench_decode
 
 bench-gpu: setup ## the same for attention on a GPU, in bfloat16 and float32
 	@$(RUN) -m experiments.bench_attention --dtype bfloat16 --num-heads 16 --tokens 16384

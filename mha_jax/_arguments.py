@@ -5,7 +5,8 @@ each array to the layout of the kernels, ``(..., K, G, rows, columns)``, where a
 
 A position that no query of the call attends (padding, say) may hold anything, NaN included. Multiplying it by a
 weight of zero would not remove a NaN, so that such queries, keys and values are set to zero here, once for each
-example, and their gradients with them.
+example, and their gradients with them. Where a kernel reads every key once (``as_they_came``), keys and values stay
+as they are, and the kernel does the same to each block of them: a step of decoding copies no cache.
 """
 
 import functools
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from mha_jax._kernels.head import Operands, Options, tile_visible
+from mha_jax._kernels.head import Operands, Options, split_heads, tile_visible, zero_unless
 from mha_jax.masks import is_integer, window_sides
 
 # No position, offset or side of a window is farther: sums of any three stay in int32.
@@ -88,6 +89,7 @@ def prepare(
     value: Array,
     *,
     sizes: Sizes,
+    as_they_came: bool = False,
     bias: Any,
     mask: Any,
     scale: Any,
@@ -101,7 +103,10 @@ def prepare(
     dropout_key: Any,
     precision: Any,
 ) -> tuple[Operands, Options]:
-    """What the kernels are given, from the arguments of `mha_jax.dot_product_attention`."""
+    """What the kernels are given, from the arguments of `mha_jax.dot_product_attention`.
+
+    Keys and values are split into heads, cast and zeroed where unread; ``as_they_came``, the blockwise kernel does so.
+    """
     dtype = jnp.float64 if query.dtype == jnp.float64 else jnp.float32
     lower, upper = _band(is_causal, local_window_size)
     if query_offset is None:
@@ -114,9 +119,10 @@ def prepare(
     rate = _checked_rate(dropout_rate, dropout_key)
     options = Options(lower, upper, _checked_cap(logits_soft_cap), rate, precision)
     operands = Operands(
-        query=_split_heads(query, sizes).astype(dtype) * _checked_scale(scale, query.shape[-1], dtype),
-        key=_split_heads(key, sizes).astype(dtype),
-        value=_split_heads(value, sizes).astype(dtype),
+        query=split_heads(query, sizes.kv_heads).astype(dtype)
+        * _checked_scale(scale, query.shape[-1], dtype),
+        key=key,
+        value=value,
         bias=_checked_bias(bias, sizes, dtype),
         mask=_checked_mask(mask, sizes),
         offset=None if lower is None and upper is None else _scalars(offset, sizes),
@@ -129,7 +135,13 @@ def prepare(
         ),
         dropout_words=_dropout_words(dropout_key, sizes) if rate else None,
     )
-    return _without_unread(operands, options, sizes), options
+    queries, keys = _read(operands, options, sizes)
+    operands = operands._replace(query=_zero_unless(queries, operands.query))
+    if as_they_came:
+        known = isinstance(keys, np.ndarray) and keys.all()
+        return operands._replace(read=None if known else jnp.asarray(keys)), options
+    key, value = (_zero_unless(keys, split_heads(x, sizes.kv_heads).astype(dtype)) for x in (key, value))
+    return operands._replace(key=key, value=value), options
 
 
 def merge_heads(x: Array, sizes: Sizes) -> Array:
@@ -149,13 +161,6 @@ def checked_head_mask(head_mask: Any, sizes: Sizes, dtype: Any) -> Array:
             f"got {head_mask.dtype} {head_mask.shape}"
         )
     return jnp.broadcast_to(head_mask.astype(dtype), wanted)
-
-
-def _split_heads(x: Array, sizes: Sizes) -> Array:
-    """(..., T, N, D) to (..., K, G, T, D); of keys and values, which have K heads, to (..., K, 1, S, D)."""
-    group = x.shape[-2] // sizes.kv_heads
-    x = x.reshape(*x.shape[:-2], sizes.kv_heads, group, x.shape[-1])
-    return jnp.moveaxis(x, -4, -2)
 
 
 def _band(is_causal: Any, window: Any) -> tuple[int | None, int | None]:
@@ -285,26 +290,18 @@ def _broadcasts(shape: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
     return all(n in (1, m) for n, m in zip(shape[::-1], wanted[::-1], strict=False))
 
 
-def _without_unread(operands: Operands, options: Options, sizes: Sizes) -> Operands:
-    """Operands whose queries that attend nothing, and keys and values that nobody attends, are zero."""
+def _read(operands: Operands, options: Options, sizes: Sizes) -> tuple[Any, Any]:
+    """Which queries attend something (..., 1, 1, T), and which keys are attended (..., 1, 1, S)."""
     if operands.mask is None and operands.bias is None:
-        queries, keys = _read_by_position(operands, options, sizes)
-    elif (allowed := _allowed_keys(operands)) is not None:
-        queries, keys = _read_by_keys(allowed, operands, options, sizes)
-    else:
-        queries, keys = _read_by_pairs(operands, options, sizes)
-    return operands._replace(
-        query=_zero_unless(queries, operands.query),
-        key=_zero_unless(keys, operands.key),
-        value=_zero_unless(keys, operands.value),
-    )
+        return _read_by_position(operands, options, sizes)
+    if (allowed := _allowed_keys(operands)) is not None:
+        return _read_by_keys(allowed, operands, options, sizes)
+    return _read_by_pairs(operands, options, sizes)
 
 
 def _zero_unless(read: Array | np.ndarray, x: Array) -> Array:
-    """``x`` (..., positions, width) where ``read`` (..., positions), which broadcasts, is true; else 0."""
-    if isinstance(read, np.ndarray) and read.all():
-        return x
-    return jnp.where(read[..., None], x, jnp.zeros_like(x))
+    """`zero_unless`, which leaves ``x`` alone where it is known that everything is read."""
+    return x if isinstance(read, np.ndarray) and read.all() else zero_unless(read, x)
 
 
 def _read_by_pairs(operands: Operands, options: Options, sizes: Sizes) -> tuple[Array, Array]:

@@ -122,6 +122,27 @@ def product(spec: str, x: Array, kernel: Array, dtype: np.dtype, precision: jax.
     )
 
 
+_FEW_ROWS = 16
+
+
+def to_heads(x: Array, kernel: Array, dtype: np.dtype, precision: jax.lax.PrecisionLike) -> Array:
+    """(..., T, M) times (N, M, D) of every head, (..., T, N, D); accumulated as `product` does.
+
+    With few rows, as in decoding, heads are a batch axis of the product. As one product it would need the kernel as
+    (M, N D), which a CPU copies at every call: twice the kernel's own bytes, more than all rows together.
+    """
+    if isinstance(x.size, int) and x.size <= _FEW_ROWS * x.shape[-1]:
+        x = jnp.broadcast_to(x[..., None, :, :], (*x.shape[:-2], kernel.shape[0], *x.shape[-2:]))
+        return jnp.moveaxis(product("...ntm,nmd->...ntd", x, kernel, dtype, precision), -3, -2)
+    return product("...tm,nmd->...tnd", x, kernel, dtype, precision)
+
+
+def from_heads(x: Array, kernel: Array, dtype: np.dtype, precision: jax.lax.PrecisionLike) -> Array:
+    """(..., T, N, E) times (N, E, M) summed over heads, (..., T, M), as one product of matrices without a copy."""
+    flat = kernel.reshape(-1, kernel.shape[-1])
+    return product("...td,dm->...tm", x.reshape(*x.shape[:-2], flat.shape[0]), flat, dtype, precision)
+
+
 def add_bias(x: Array, bias: Array | None) -> Array:
     """``x`` plus a bias of its last axes, in the dtype of ``x``."""
     if bias is None:

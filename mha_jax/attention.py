@@ -22,13 +22,27 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, Real
 
 from mha_jax._arguments import Sizes, check_sizes, checked_head_mask, merge_heads, prepare
-from mha_jax._kernels.blocks import choose_blocks
+from mha_jax._kernels.blocks import Axis, choose_blocks, read_once
 from mha_jax._kernels.blockwise import Plan, blockwise_attention
 from mha_jax._kernels.cudnn import cudnn_attention, refusal
 from mha_jax._kernels.dense import dense_attention, dense_weights
 from mha_jax._kernels.head import Operands, Options, map_heads
 
 Implementation = Literal["dense", "xla", "blockwise", "cudnn"]
+_ARGUMENTS = (
+    "bias",
+    "mask",
+    "scale",
+    "is_causal",
+    "query_seq_lengths",
+    "key_value_seq_lengths",
+    "local_window_size",
+    "query_offset",
+    "logits_soft_cap",
+    "dropout_rate",
+    "dropout_key",
+    "precision",
+)
 _Array = Array | np.ndarray
 _Real = float | int | np.floating | np.integer
 _Integer = int | np.integer
@@ -159,11 +173,6 @@ def dot_product_attention(
         ValueError: an argument has a wrong shape, dtype or value; the message names it.
         NotImplementedError: the implementation that was named cannot do this; the message says what.
     """
-    if implementation not in (None, "dense", "xla", "blockwise", "cudnn"):
-        expected = "None, 'dense', 'xla', 'blockwise' or 'cudnn'"
-        raise ValueError(f"implementation: expected {expected}, got {implementation!r}")
-    query, key, value = jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
-    sizes = check_sizes(query, key, value)
     arguments = {
         "bias": bias,
         "mask": mask,
@@ -178,7 +187,57 @@ def dot_product_attention(
         "dropout_key": dropout_key,
         "precision": precision,
     }
-    operands, options = prepare(query, key, value, sizes=sizes, **arguments)
+    output, lse = attend(
+        *(jnp.asarray(x) for x in (query, key, value)),
+        implementation=implementation,
+        return_residual=return_residual,
+        head_mask=head_mask,
+        **arguments,
+    )
+    return output if lse is None or not return_residual else (output, lse)
+
+
+def attend(
+    query: Array,
+    key: Array,
+    value: Array,
+    *,
+    kept: tuple[tuple[Array, ...], Array] | None = None,
+    implementation: str | None = None,
+    return_residual: bool = False,
+    head_mask: Any = None,
+    **arguments: Any,
+) -> tuple[Array, Array | None]:
+    """`dot_product_attention` of arrays, for callers that keep keys and values in another form.
+
+    Args:
+        query: as there, like all other arguments.
+        key: see there.
+        value: see there.
+        kept: where ``key`` and ``value`` come from: parts of the keys along their features, and the values, each
+            ``(..., S, K, width)``, or of one head ``(..., S, width)``, of any floating dtype. Where blocks are read as
+            they came, these are read, so that under ``jit`` nothing joins or casts all keys: an entry of a cache is
+            read where it lies.
+        implementation: see there.
+        return_residual: see there.
+        head_mask: see there.
+        **arguments: all of the others.
+
+    Returns:
+        Output and, but for cuDNN, the log-sum-exp.
+    """
+    if implementation not in (None, "dense", "xla", "blockwise", "cudnn"):
+        expected = "None, 'dense', 'xla', 'blockwise' or 'cudnn'"
+        raise ValueError(f"implementation: expected {expected}, got {implementation!r}")
+    sizes = check_sizes(query, key, value)
+    arguments = (
+        dict.fromkeys(_ARGUMENTS) | {"is_causal": False, "query_offset": 0, "dropout_rate": 0.0} | arguments
+    )
+    blocks = None if sizes.empty or implementation in ("dense", "xla") else _blocks(query, sizes)
+    as_they_came = blocks is not None and read_once(*blocks)
+    operands, options = prepare(query, key, value, sizes=sizes, as_they_came=as_they_came, **arguments)
+    if as_they_came and kept is not None:
+        operands = operands._replace(key=kept[0], value=kept[1])
     if implementation in (None, "cudnn"):
         reason = refusal(query, key, value, return_residual=return_residual, **arguments)
         if implementation == "cudnn" and reason is not None:
@@ -187,11 +246,11 @@ def dot_product_attention(
     if implementation == "cudnn":
         output, lse = cudnn_attention(query, key, value, **arguments), None
     else:
-        output, lse = _over_heads(operands, options, sizes, implementation)
+        plan = blocks and Plan(options, sizes.heads, *blocks, as_they_came)
+        output, lse = _over_heads(operands, options, sizes, plan)
     if head_mask is not None:
         output = output * checked_head_mask(head_mask, sizes, output.dtype)[..., None]
-    output = output.astype(query.dtype)
-    return output if lse is None or not return_residual else (output, lse)
+    return output.astype(query.dtype), lse
 
 
 def attention_weights(
@@ -261,19 +320,19 @@ def attention_weights(
     return weights.reshape(sizes.logits).astype(query.dtype)
 
 
-def _over_heads(
-    operands: Operands, options: Options, sizes: Sizes, implementation: str
-) -> tuple[Array, Array]:
-    """Output (..., T, N, E) and log-sum-exp (..., T, N), by a kernel of this package."""
+def _blocks(query: Array, sizes: Sizes) -> tuple[Axis, Axis]:
+    itemsize = 8 if query.dtype == jnp.float64 else 4
+    return choose_blocks(sizes.queries, sizes.keys, math.prod(sizes.heads), itemsize, jax.default_backend())
+
+
+def _over_heads(operands: Operands, options: Options, sizes: Sizes, plan: Plan | None) -> tuple[Array, Array]:
+    """Output (..., T, N, E) and log-sum-exp (..., T, N), in blocks by a plan, dense without one."""
     if sizes.empty:
         rows = operands.query[..., 0]
         output = jnp.zeros((*rows.shape, operands.value.shape[-1]), rows.dtype)
         lse = jnp.full_like(rows, -jnp.inf)
-    elif implementation == "blockwise":
-        itemsize = operands.query.dtype.itemsize
-        num_heads = math.prod(sizes.heads)
-        blocks = choose_blocks(sizes.queries, sizes.keys, num_heads, itemsize, jax.default_backend())
-        output, lse = blockwise_attention(operands, Plan(options, sizes.heads, *blocks))
+    elif plan is not None:
+        output, lse = blockwise_attention(operands, plan)
     else:
         output, lse = map_heads(lambda head: dense_attention(head, options), operands, sizes.heads)
     return merge_heads(output, sizes), merge_heads(lse, sizes)

@@ -47,11 +47,13 @@ from mha_jax._layers import (
     check_size,
     computation_dtype,
     default_head_dim,
+    from_heads,
     init_kernel,
     product,
     rms_norm,
+    to_heads,
 )
-from mha_jax.attention import dot_product_attention
+from mha_jax.attention import attend
 from mha_jax.cache import LatentCache, append, mark_dropped, written
 from mha_jax.rope import RotaryEmbedding, apply_rope, positions_from
 
@@ -230,8 +232,11 @@ def latent_heads(
     compressed = multiply("...tm,mq->...tq", x, "query_latent") if "query_latent" in params else x
     if "query_latent_norm" in params:
         compressed = rms_norm(compressed, params["query_latent_norm"]["scale"])
-    content = multiply("...tq,nqd->...tnd", compressed, "query")
-    rotated = apply_rope(multiply("...tq,nqr->...tnr", compressed, "query_rope"), positions, rope)
+    content, rotated = (
+        to_heads(compressed, params[part]["kernel"], dtype, precision).astype(dtype)
+        for part in ("query", "query_rope")
+    )
+    rotated = apply_rope(rotated, positions, rope)
     shared = rope_key[..., None, :]
     if absorbed:
         query = jnp.concatenate([multiply("...tnd,ncd->...tnc", content, "key"), rotated], axis=-1)
@@ -308,20 +313,23 @@ def latent_attention(
     settings: dict[str, Any] = {"rope": rope, "positions": positions, "dtype": dtype, "precision": precision}
 
     latent, rope_key = project_latents(params, x, **settings)
-    appended = None
+    appended, kept = None, None
     if cache is not None:
         appended = append(cache, latent, rope_key)
         latent, rope_key = appended.latent, appended.rope_key
-        if not absorbed:
+        if absorbed:
+            kept = (latent, rope_key), latent
+        else:
             # Entries not yet written would reach the gradients of the kernels that expand them, as 0 * NaN.
             latent = jnp.where(written(appended)[:, None], latent, 0)
     query, key, value = latent_heads(params, x, latent, rope_key, absorbed=absorbed, **settings)
     if scale is None:
         scale = (sizes["D"] + sizes["R"]) ** -0.5
-    heads = dot_product_attention(
+    heads, _ = attend(
         query,
         key,
         value,
+        kept=kept,
         scale=scale,
         is_causal=cache is not None if is_causal is None else is_causal,
         query_offset=offset,
@@ -362,7 +370,7 @@ def combine_latent_heads(
     dtype = computation_dtype(dtype, params, heads)
     if absorbed:
         heads = product("...tnc,nce->...tne", heads, params["value"]["kernel"], dtype, precision)
-    return product("...tne,neo->...to", heads, params["out"]["kernel"], dtype, precision).astype(dtype)
+    return from_heads(heads, params["out"]["kernel"], dtype, precision).astype(dtype)
 
 
 def sizes_of(params: Params) -> dict[str, int]:

@@ -40,11 +40,12 @@ from mha_jax._layers import (
     check_size,
     computation_dtype,
     default_head_dim,
+    from_heads,
     init_kernel,
-    product,
     rms_norm,
+    to_heads,
 )
-from mha_jax.attention import dot_product_attention
+from mha_jax.attention import attend
 from mha_jax.cache import KVCache, append, mark_dropped
 from mha_jax.rope import RotaryEmbedding, apply_rope, positions_from
 
@@ -161,7 +162,7 @@ def project_heads(
     dtype = computation_dtype(dtype, params, *inputs)
 
     def project(part: str, x: Array) -> Array:
-        heads = product("...tm,nmd->...tnd", x, params[part]["kernel"], dtype, precision)
+        heads = to_heads(x, params[part]["kernel"], dtype, precision)
         heads = add_bias(heads, params[part].get("bias")).astype(dtype)
         norm = params.get(f"{part}_norm")
         return heads if norm is None else rms_norm(heads, norm["scale"])
@@ -202,7 +203,7 @@ def combine_heads(
     if heads.ndim < 3 or heads.shape[-2:] != (sizes["N"], sizes["E"]):
         raise ValueError(f"heads: expected shape (..., T, {sizes['N']}, {sizes['E']}), got {heads.shape}")
     dtype = computation_dtype(dtype, params, heads)
-    output = product("...tne,neo->...to", heads, params["out"]["kernel"], dtype, precision)
+    output = from_heads(heads, params["out"]["kernel"], dtype, precision)
     return add_bias(output, params["out"].get("bias")).astype(dtype)
 
 
@@ -283,14 +284,16 @@ def multi_head_attention(
         dtype=dtype,
         precision=precision,
     )
-    appended = None
+    appended, kept = None, None
     if cache is not None:
         appended = append(cache, key, value)
         key, value = appended.key.astype(query.dtype), appended.value.astype(query.dtype)
-    heads = dot_product_attention(
+        kept = (appended.key,), appended.value
+    heads, _ = attend(
         query,
         key,
         value,
+        kept=kept,
         is_causal=False if is_causal is None else is_causal,
         query_offset=query_offset,
         precision=precision,

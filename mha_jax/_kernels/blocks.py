@@ -99,6 +99,15 @@ def choose_blocks(
     return _split(num_queries, tile[0]), _split(num_keys, tile[1])
 
 
+def read_once(queries: Axis, keys: Axis) -> bool:
+    """Whether keys are better split into heads, cast and zeroed a block at a time than all before.
+
+    With one block of queries every block of keys is visited once, so that this is no more work, and nothing of the
+    size of all keys is written. With one block of keys, too, there is nothing to gain, and gradients would do it again.
+    """
+    return queries.number == 1 and keys.number > 1
+
+
 def _split(size: int, block: int) -> Axis:
     """Split evenly into blocks of about ``block``."""
     if size <= _SLACK * block:

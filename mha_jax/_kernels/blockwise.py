@@ -12,6 +12,9 @@ output> - gradient of lse`` for each row, the gradient of a logit is ``weight * 
 matrix products. All are linear in ``(g, delta)``, so that these are divided by the sum rather than the tile. Gradients
 of keys and values grow transposed, (D, keys), as products that need no transpose of a tile.
 
+Where there is one block of queries, as in decoding, keys and values are read as they came (`Plan.as_they_came`): what
+is not attended is zeroed, and heads are split, in the block that is visited, and no copy of all keys is made.
+
 Loops over blocks are outside the map over heads and batch: which blocks are visited is decided once, and the gradient
 of what heads share (keys of a group, a broadcast bias) is summed tile by tile. States are made from the
 query (``zeros_like``), so that they are sharded as it is.
@@ -25,6 +28,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -35,20 +39,28 @@ from mha_jax._kernels.head import (
     drop,
     map_heads,
     product,
+    split_heads,
     tile_logits,
     tile_scores,
+    zero_unless,
 )
 
 State = TypeVar("State")
 
 
 class Plan(NamedTuple):
-    """What is known when the kernel is traced: options, sizes of the leading axes, blocks."""
+    """What is known when the kernel is traced: options, sizes of the leading axes, blocks.
+
+    ``as_they_came``: keys and values are ``(..., S, K, width)``, or ``(..., S, width)`` of one head, of any dtype. Keys
+    may be several arrays, to be joined along their features. All hold anything where they are not ``Operands.read``.
+    Every block of them is joined, split into heads, cast and zeroed where it is visited.
+    """
 
     options: Options
     heads: tuple[Any, ...]
     queries: Axis
     keys: Axis
+    as_they_came: bool = False
 
 
 class PerRow(NamedTuple):
@@ -101,7 +113,8 @@ def _online_softmax(operands: Operands, plan: Plan) -> tuple[Array, Array, Array
     axis = len(plan.heads)
     # With values divided by a power of two above their number, sums of them cannot overflow and nothing is rounded.
     share = 0.5 ** (plan.keys.size - 1).bit_length()
-    operands = operands._replace(value=operands.value * share)
+    if not plan.as_they_came:
+        operands = operands._replace(value=operands.value * share)
 
     def visit(i, results):
         per_row = _block(operands.query, plan.queries, i, axis)[..., 0]
@@ -110,6 +123,8 @@ def _online_softmax(operands: Operands, plan: Plan) -> tuple[Array, Array, Array
 
         def accumulate(plan, j, state):
             tile = _tile(operands, plan, i, j)
+            if plan.as_they_came:
+                tile = tile._replace(value=tile.value * share)
             return map_heads(functools.partial(_accumulate, plan, i, j), (tile, *state), plan.heads)
 
         top, total, weighted = _visit(ranges, i, plan, plan.keys.number, accumulate, state)
@@ -160,13 +175,15 @@ def _backward(plan: Plan, residuals: tuple[Operands, Array, Array, Array], cotan
             )
 
         d_query, d_key, d_value, d_bias = gradients
-        block_key = _transposed_zeros(_block(operands.key, plan.keys, j, axis))
-        block_value = _transposed_zeros(_block(operands.value, plan.keys, j, axis))
+        block_key, block_value = (
+            _transposed_zeros(_keys(x, operands, plan, j)) for x in (operands.key, operands.value)
+        )
         state = d_query, block_key, block_value, d_bias
         d_query, block_key, block_value, d_bias = _visit(ranges, j, plan, plan.queries.number, add, state)
-        start = plan.keys.start(j), 0
-        d_key = _add_at(d_key, block_key.swapaxes(-1, -2), start)
-        d_value = _add_at(d_value, block_value.swapaxes(-1, -2), start)
+        d_key, d_value = (
+            _add_keys(x, block.swapaxes(-1, -2), plan, j)
+            for x, block in ((d_key, block_key), (d_value, block_value))
+        )
         return d_query, d_key, d_value, d_bias
 
     floating = operands.query, operands.key, operands.value, operands.bias
@@ -263,11 +280,41 @@ def _tile(operands: Operands, plan: Plan, i: Any, j: Any) -> Operands:
 
     return operands._replace(
         query=_block(operands.query, plan.queries, i, axis),
-        key=_block(operands.key, plan.keys, j, axis),
-        value=_block(operands.value, plan.keys, j, axis),
+        key=_keys(operands.key, operands, plan, j),
+        value=_keys(operands.value, operands, plan, j),
         bias=pairs(operands.bias),
         mask=pairs(operands.mask),
+        read=None,
     )
+
+
+def _keys(x: Array | tuple[Array, ...], operands: Operands, plan: Plan, j: Any) -> Array:
+    """Block ``j`` of keys or values, (..., K, 1, keys, width), finite, in the dtype of the logits."""
+    if isinstance(x, tuple):
+        return jnp.concatenate([_keys(part, operands, plan, j) for part in x], axis=-1)
+    axis = len(plan.heads)
+    if not plan.as_they_came:
+        return _block(x, plan.keys, j, axis)
+    block = _block(x, plan.keys, j, axis - 2)
+    block = block[..., None, :] if x.ndim == axis else block
+    if block.dtype != operands.query.dtype:
+        block = lax.optimization_barrier(block)  # else XLA casts all of ``x`` before the loop
+    block = split_heads(block, plan.heads[-2]).astype(operands.query.dtype)
+    return block if operands.read is None else zero_unless(_block(operands.read, plan.keys, j, axis), block)
+
+
+def _add_keys(x: Any, block: Array, plan: Plan, j: Any) -> Any:
+    """Adds to block ``j`` of the gradient of keys or values what came for (..., K, 1, keys, width)."""
+    if isinstance(x, tuple):
+        ends = np.cumsum([part.shape[-1] for part in x])[:-1].tolist()
+        parts = jnp.split(block, ends, axis=-1)
+        return tuple(_add_keys(*pair, plan, j) for pair in zip(x, parts, strict=True))
+    if not plan.as_they_came:
+        return _add_at(x, block, (plan.keys.start(j), 0))
+    axis = len(plan.heads) - 2
+    block = jnp.moveaxis(block[..., 0, :, :], -2, -3).astype(x.dtype)
+    block = block[..., 0, :] if x.ndim == axis + 2 else block
+    return _put(x, _block(x, plan.keys, j, axis) + block, plan.keys.start(j), axis)
 
 
 def _block(x: Array, blocks: Axis, number: Any, axis: int) -> Array:

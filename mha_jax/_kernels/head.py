@@ -30,6 +30,8 @@ Out = TypeVar("Out")
 class Operands(NamedTuple):
     """Arrays of one head of one example, or of all of them with the same leading axes ``(..., K, G)``.
 
+    Only the blockwise kernel takes keys and values as they came, ``(..., S, K, D)`` and ``(..., S, K, E)``.
+
     Attributes:
         query: (T, D), multiplied by the scale, in the dtype of the logits.
         key: (S, D), in the dtype of the logits.
@@ -40,6 +42,8 @@ class Operands(NamedTuple):
         query_length: int32 scalar; queries from here on attend nothing.
         key_length: int32 scalar; keys from here on are not attended.
         dropout_words: two uint32, the head's key; None for no dropout.
+        read: which keys and values some query of the example attends; others may hold anything. Given only with keys
+            and values as they came (`Plan.as_they_came`); None where all are finite.
     """
 
     query: Float[Array, "*heads T D"]
@@ -51,6 +55,7 @@ class Operands(NamedTuple):
     query_length: Int32[Array, "*heads"] | None = None
     key_length: Int32[Array, "*heads"] | None = None
     dropout_words: UInt32[Array, "*heads 2"] | None = None
+    read: Bool[Array, "*heads S"] | None = None
 
 
 class Options(NamedTuple):
@@ -102,6 +107,18 @@ def tile_logits(scores: Array, operands: Operands, options: Options, rows: Array
     logits = scores if operands.bias is None else scores + operands.bias
     visible = tile_visible(operands, options, rows, columns)
     return logits if visible is None else jnp.where(visible, logits, -jnp.inf)
+
+
+def split_heads(x: Array, kv_heads: int) -> Array:
+    """(..., T, N, D) to (..., K, G, T, D); of keys and values, which have K heads, to (..., K, 1, S, D)."""
+    group = x.shape[-2] // kv_heads
+    x = x.reshape(*x.shape[:-2], kv_heads, group, x.shape[-1])
+    return jnp.moveaxis(x, -4, -2)
+
+
+def zero_unless(read: Any, x: Array) -> Array:
+    """``x`` (..., positions, width) where ``read`` (..., positions), which broadcasts, is true; else 0."""
+    return jnp.where(read[..., None], x, jnp.zeros_like(x))
 
 
 def product(left: Array, right: Array, contracted: tuple[int, int], options: Options) -> Array:

@@ -174,7 +174,9 @@ FLAX_LINEN = Implementation(
     _flax_linen("blockwise"),
     {**_FLAX_CANNOT, "grouped heads": "has none", "causal": "takes a mask instead"},
 )
+# One block of queries: keys and values are read as they came, a block at a time (`mha_jax._kernels.blocks.read_once`).
+KEY_BLOCKS = Implementation("blocks of keys", _in_blocks(10**6, 3))
 # Small blocks stand for blockwise in most tests: small arrays fit into one block of the usual size.
-OURS = (DENSE, BLOCKS)
+OURS = (DENSE, BLOCKS, KEY_BLOCKS)
 FLAX = (FLAX_NNX, FLAX_LINEN)
 ALL = (*OURS, JAX_NN, *FLAX)
