@@ -83,3 +83,36 @@ def attention_table(data: Mapping[str, Any]) -> str:
 
 def _decimals(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
+
+
+def decode_table(data: Mapping[str, Any]) -> str:
+    """The benchmark of decoding as a Markdown table: speed over multi-head attention, by batch and context.
+
+    Args:
+        data: the json of `experiments.bench_decode`.
+    """
+    points = [p for p in data["points"] if p["seconds"] is not None]
+    names = list(dict.fromkeys(p["contender"] for p in points))
+    found = {(p["batch"], p["context"], p["contender"]): p for p in points}
+    bytes_of = {p["contender"]: p["bytes_per_token"] for p in points}
+    lines = []
+    for batch, context in dict.fromkeys((p["batch"], p["context"]) for p in points):
+        speeds = (found.get((batch, context, name), {}).get("speed_over_mha") for name in names)
+        lines.append((str(batch), f"{context:,}", *(_speed(speed, decimals=2) for speed in speeds)))
+    columns = ("batch", "context", *(f"{name.replace('_', ' ')} ({bytes_of[name]:,} B)" for name in names))
+    config, place = data["config"], data["environment"]
+    note = (
+        f"One layer, d_model {config['d_model']}, {config['num_heads']} heads, {config['dtype']}, on "
+        f"{place['cpu_count']} CPUs; in brackets bytes a token caches, and quartiles. Median over interleaved rounds in one process."
+    )
+    return Cells("Tokens per second over those of MHA", columns, tuple(lines), note).markdown()
+
+
+def decode_values(data: Mapping[str, Any]) -> dict[str, str]:
+    """``b1.16384.mqa``: speed over MHA at a batch and context; ``bytes.mqa``: of the cache per token."""
+    out = {}
+    for p in data["points"]:
+        if p["seconds"] is not None:
+            out[f"b{p['batch']}.{p['context']}.{p['contender']}"] = f"{p['speed_over_mha']['median']:.1f}"
+        out[f"bytes.{p['contender']}"] = f"{p['bytes_per_token']:,}"
+    return out

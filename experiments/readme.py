@@ -62,6 +62,9 @@ SOURCES = {
     "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
+    "decode": Source(
+        "figures/bench/decode.json", {"": bench_tables.decode_table}, bench_tables.decode_values
+    ),
     "heads": Source("figures/bench/heads.json", {"": bench_heads.heads_table}),
 }
 
