@@ -103,7 +103,8 @@ def decode_table(data: Mapping[str, Any]) -> str:
     config, place = data["config"], data["environment"]
     note = (
         f"One layer, d_model {config['d_model']}, {config['num_heads']} heads, {config['dtype']}, on "
-        f"{place['cpu_count']} CPUs; in brackets bytes a token caches, and quartiles. Median over interleaved rounds in one process."
+        f"{place['cpu_count']} CPUs; in brackets bytes a token caches, and quartiles. Median over interleaved "
+        "rounds in one process."
     )
     return Cells("Tokens per second over those of MHA", columns, tuple(lines), note).markdown()
 
