@@ -116,7 +116,7 @@ def graph(data: Mapping[str, Any]) -> Drawn:
         style.plain_log_ticks(axes.xaxis, counted[:: max(1, len(counted) // 3)])
         axes.set_title(f"{name}: $D_K$ = {first['total_key_dim']}")
         axes.set_xlabel("tokens of text")
-        axes.legend(loc="upper left")
+        axes.legend(loc="lower right")
     grid[0, 0].set_ylabel("distinct edges between types, all heads")
     handles = [
         style.line_handle("prediction: held by a layer, at width d", style.PREDICTION),

@@ -48,6 +48,11 @@ def _model(name: str, layers: Sequence[Record], graphs: Sequence[Record]) -> Rec
     for key in ("recurrence", "baseline"):
         known = [g[key] for g in graphs if g[key] is not None]
         row[f"median_{key}"] = float(np.median(known)) if known else None
+    needed = [g["needed_total_key_dim"] for g in graphs]
+    shares = [np.inf if value is None else value / first["total_key_dim"] for value in needed]
+    for key, of in (("least", np.min), ("median", np.median), ("most", np.max)):
+        value = float(of(shares)) if shares else np.inf
+        row[f"{key}_needed_share"] = value if np.isfinite(value) else None
     row["items"] = graphs[0]["items"] if graphs else None
     row["layers_beyond"] = sum(_beyond(g) for g in graphs) if graphs else None
     return row

@@ -19,10 +19,8 @@ def rank_cells(data: Mapping[str, Any]) -> Cells | None:
     lines = [
         (
             row["model"],
-            f"{row['layers']} x {row['num_heads']}",
-            f"{row['d_model']} / {row['head_dim']}",
+            str(row["head_dim"]),
             f"{row['mean_effective_rank']:.1f}",
-            f"{row['least_effective_rank']:.1f}",
             f"{row['mean_random_effective_rank']:.1f}",
             f"{row['mean_stable_rank']:.1f}",
             f"{row['mean_random_stable_rank']:.1f}",
@@ -32,12 +30,11 @@ def rank_cells(data: Mapping[str, Any]) -> Cells | None:
         )
         for row in rows
     ]
-    columns = ("model", "heads", "d / d_k", "effective\nrank", "least", "random", "stable\nrank", "random")
-    columns += ("edges\nheld", "at table\nrank", "vocabulary")
+    columns = ("model", "d_k", "effective\nrank", "random", "stable\nrank", "random")
+    columns += ("edges\nheld", "by table\nrank", "items")
     note = (
-        "Ranks of W_q^T W_k: mean over heads, and the least; random: weights of the same shape. Edges "
-        "held (a prediction): of a random graph over the vocabulary, by one layer; then with the embedding table's "
-        "effective rank in place of d."
+        "Ranks of W_q^T W_k: mean over heads; random: weights of that shape. Edges held (a prediction): of a random "
+        "graph over the vocabulary (items), by one layer; then with the embedding table's effective rank in place of d."
     )
     return Cells("Rank and predicted capacity", columns, tuple(lines), note)
 

@@ -20,6 +20,7 @@ pruned               H = 2h, 4h heads, S steps, then cut to h                   
 healed, steps        H heads, S/2 steps, cut to h, S/2 steps                             S (H + h) / 2
 healed, compute      H heads, S h / 2H steps, cut to h, S/2 steps                        S h
 rewound              the h heads kept after S steps, from *their initial weights*        S (H + h)
+resumed (control)    h heads, S/2 steps, then S/2 steps as healing takes them            S h
 ===================  ==================================================================  ======================
 
 Which heads are kept: by the number of edges they win (``wins``), by what their removal alone costs (``ablation``), by
@@ -54,6 +55,11 @@ them from the records.
    85% of its F1.
 9. *Retrieval, dynamics.* It does: with 37.5% of the heads removed (3 of 8) by importance the last checkpoint keeps at
    least 85% of its score ``1 - NMSE``, and more than the first does.
+
+Added when the results on these were known (3 and 4 had failed: cut channels recovered more often), before its own run:
+
+10. *Resumed.* The gain is the cut's, not that of a second start with new moments and new patience: direct runs that are
+    given one recover less often than channels cut from 4h heads at equal compute.
 
 Modules: `config`, `units` (points of the tries and what a batch computes), `dynamics` (the same of checkpoints),
 `records` (thresholds and curves), `claims`, `figures`, `table`, `experiment`.

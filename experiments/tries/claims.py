@@ -96,6 +96,16 @@ def _restarts(made: Made) -> Verdict | None:
     return a["recovered"] > b["recovered"], found
 
 
+def _resumed(made: Made) -> Verdict | None:
+    resumed = select(made["paired"], arm="resumed")
+    healed = select(made["paired"], arm="healed-compute", ratio=4, choice="recomputed")
+    if not resumed or not healed:
+        return None
+    a, b = resumed[0], healed[0]
+    found = f"resumed {a['recovered']} of {a['problems']} (p = {a['p_value']:.2g} against direct), cut {b['recovered']}"
+    return a["recovered"] < b["recovered"], found
+
+
 def _best(made: Made) -> Verdict | None:
     rows = [row for row in made["thresholds"] if row["best_total_key_dim"] is not None]
     reached = [row for row in rows if row["status"] == "reached"]
@@ -174,6 +184,11 @@ CLAIMS = (
         "rewound",
         "kept heads from their initial weights: threshold within 10% of direct training's",
         _rewound,
+    ),
+    Claim(
+        "resumed",
+        "a second start alone recovers less often than a cut from 4h heads, equal compute",
+        _resumed,
     ),
     Claim("best trainer", "no arm reaches its threshold", _best),
     Claim("channel", "less than 85% of F1 kept without 40% of the heads, at the end of training", _channel),

@@ -17,6 +17,7 @@ Drawn = tuple[Figure, str] | None
 
 ARMS: dict[tuple[str, int], Look] = {
     ("direct", 1): Look("h heads (direct)", BLUE, "o"),
+    ("resumed", 1): Look("h heads, a second start (control)", BLUE, "s", filled=False),
     ("restarts", 4): Look("best of 4 direct runs", SKY, "D"),
     ("healed-steps", 2): Look("2h heads, cut, healed", ORANGE, "^", filled=False),
     ("healed-steps", 4): Look("4h heads, cut, healed", VERMILLION, "^"),
@@ -229,7 +230,8 @@ def dynamics(data: Mapping[str, Any]) -> Drawn:
     caption = (
         f"Share of the score at that time that is left without some heads ({sizes}), mean over seeds, a line for each "
         "checkpoint (shares of all steps; in the presets Michel et al.'s epochs 1, 2, 3, 5, 10, 20, 30, 40 of 40); "
-        "band: quartiles over seeds at the last one. Scores below 0 count as 0. Thin grey: in proportion to the heads "
+        "band: quartiles over seeds at the last one. Scores below 0 count as 0, and "
+        "models without a positive score are left out. Thin grey: in proportion to the heads "
         "left. Nothing is trained after the removal."
     )
     return figure, caption

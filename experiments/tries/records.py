@@ -167,14 +167,15 @@ def _paired(arms: Sequence[Record]) -> list[Record]:
 
 
 def _curves(points: Sequence[Record]) -> list[Record]:
-    """Score kept against heads removed, over seeds, for each checkpoint and order."""
+    """Score kept against heads removed, for each checkpoint and order, over the seeds with a positive score."""
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for point in points:
         groups.setdefault((point["task"], point["order"], point["steps"]), []).append(point)
     table = []
     for (task, order, steps), own in groups.items():
         scores = np.array([point["scores"] for point in own if point["scores"] is not None])
-        if not len(scores):
+        scores = scores[scores[:, 0] > 0] if len(scores) else scores
+        if not len(scores):  # a model that is worth nothing has nothing to keep
             continue
         relative = np.maximum(scores, 0.0) / scores[:, :1]
         low, middle, high = (np.quantile(relative, q, axis=0) for q in (0.25, 0.5, 0.75))

@@ -14,6 +14,7 @@ from experiments.tries.claims import kept_at
 
 ARMS: dict[tuple[str, int], str] = {
     ("direct", 1): "direct",
+    ("resumed", 1): "resumed",
     ("restarts", 4): "best of\n4 runs",
     ("pruned", 4): "4h, cut",
     ("healed-steps", 2): "2h, cut,\nhealed",
@@ -25,16 +26,12 @@ ARMS: dict[tuple[str, int], str] = {
 _PERCENT = (0.25, 0.5, 0.75)
 
 
-def budget(row: Record, *, interval: bool = True) -> str:
-    """A threshold, with its interval."""
+def budget(row: Record) -> str:
+    """A threshold."""
     if row["measured_total_key_dim"] is None:
         return "above" if row["status"] == "not_reached" else "–"
-    low = "0" if row["ci_low"] is None else f"{row['ci_low']:.1f}"
-    high = "?" if row["ci_high"] is None else f"{row['ci_high']:.1f}"
     most = "≤ " if row.get("at_most") else ""
-    if not interval:
-        return f"{most}{row['measured_total_key_dim']:.1f}"
-    return f"{most}{row['measured_total_key_dim']:.1f} [{low}–{high}]"
+    return f"{most}{row['measured_total_key_dim']:.1f}"
 
 
 def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
@@ -52,14 +49,14 @@ def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
         cells = []
         for arm, ratio in columns:
             at = select(own, arm=arm, ratio=ratio, choice=_choice(arm))
-            cells.append(budget(at[0], interval=arm == "direct") if at else "")
+            cells.append(budget(at[0]) if at else "")
         best = select(yardsticks, num_heads=heads, trainer="best")
         predicted = own[0]["partition_total_key_dim"]
         ends = (budget(best[0]) if best else "–", "∞" if predicted is None else f"{predicted:.1f}")
         lines.append((str(heads), *cells, *ends))
     note = (
-        "Budgets at which half of the seeds are recovered (best-threshold F1 ≥ 0.99), some with 95% interval (all in "
-        "the figure); above: not at any budget tried. H heads are "
+        "Budgets at which half of the seeds are recovered (best-threshold F1 ≥ 0.99), intervals in the figure; "
+        "above: not at any budget tried. H heads are "
         "trained, h kept (greedily, by ablation) and healed; caps on steps as in the package's docstring. Best "
         "trainer: from the experiment `capacity`. Fixed partition: a prediction."
     )
@@ -77,7 +74,8 @@ def paired_cells(data: Mapping[str, Any]) -> Cells | None:
     lines = []
     for row in rows:
         own = select(arms, arm=row["arm"], ratio=row["ratio"], choice=row["choice"])
-        tries = f"best of {row['ratio']}" if row["arm"] == "restarts" else f"{row['ratio']}h, {row['arm']}"
+        many = f"{row['ratio']}h" if row["ratio"] > 1 else "h"
+        tries = f"best of {row['ratio']}" if row["arm"] == "restarts" else f"{many}, {row['arm']}"
         lines.append(
             (
                 tries,
@@ -176,4 +174,4 @@ def rich_tables(data: Mapping[str, Any]) -> list[Table]:
 
 def _choice(arm: str) -> str | None:
     """The choice that tables show: the greedy one, where heads are chosen."""
-    return None if arm in ("direct", "restarts") else "recomputed"
+    return None if arm in ("direct", "restarts", "resumed") else "recomputed"

@@ -29,7 +29,7 @@ from theory.pruning import best_f1
 from theory.recognition import channel_scores, evaluate
 from theory.training import Channel
 
-Arm = Literal["direct", "pruned", "healed-steps", "healed-compute", "rewound"]
+Arm = Literal["direct", "pruned", "healed-steps", "healed-compute", "rewound", "resumed"]
 HEALED_CHOICES: dict[Arm, tuple[Choice, ...]] = {
     "healed-steps": ("wins", "recomputed", "random"),
     "healed-compute": ("recomputed",),
@@ -111,7 +111,7 @@ def arms_of(config: TriesConfig, num_heads: int, head_dim: int) -> list[TriesPoi
         restart=0,
         seed=0,
     )
-    arms = [direct]
+    arms = [direct, replace(direct, arm="resumed", first_steps=steps // 2, heal_steps=steps // 2)]
     for ratio in config.ratios:
         many = replace(direct, trained_heads=ratio * num_heads)
         arms += [replace(many, arm="pruned", choice=choice) for choice in CHOICES]
