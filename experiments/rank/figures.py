@@ -14,7 +14,7 @@ from experiments import style
 from experiments.rank.maps import MODEL
 from experiments.rank.table import NAMES
 from experiments.reading import Record, records, seed_range, select
-from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
+from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, Look
 from theory.rank import circle_scale, least_planar_scale
 
 Drawn = tuple[Figure, str] | None
@@ -30,6 +30,7 @@ _BOUNDED = {
 _TRUNCATED = Look("truncated logits", GREY, "x")
 _EXACT: dict[str, Any] = {"color": BLACK, "linewidth": 0.9, "linestyle": "-"}
 _CLOSED: dict[str, Any] = style.PREDICTION | {"color": VERMILLION}
+_GUARANTEED: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (1.2, 1.4))}
 _DTYPES = {
     "bfloat16": Look("bfloat16", VERMILLION, "s"),
     "float16": Look("float16", GREEN, "^"),
@@ -105,10 +106,11 @@ def divergence(data: Mapping[str, Any]) -> Drawn:
         "Kullback-Leibler divergence of the best head of size d_k from a pattern, in nats a row, at the largest length "
         f"n. Points: median over {seed_range(counts)} (MiniLM: over maps of different layers and heads), bars: from "
         "the least to the largest. What the optimiser finds is an upper bound. Black line: rank of the centred log, "
-        "from which on a head has the pattern exactly (theorem); a permutation is not positive and never met, only "
-        "approached. Dashed: the least divergence of any bounded head from a permutation (theorem), cross: points on a "
-        "circle with the same bound. Grey: the centred log cut to d_k singular values. Divergences below 1e-10 are "
-        "drawn there."
+        "from which on a head has the pattern exactly (theorem). A permutation is not positive and never met, only "
+        "approached: without a bound to any precision from d_k = 2 on (theorem), which descent does not always find "
+        "at 2; it stops where the slope is 1e-8. Dashed: the least divergence of any bounded head from a permutation "
+        "(theorem); cross: points on a circle with the same bound. Grey crosses: the centred log cut to d_k singular "
+        "values. Divergences below 1e-10 are drawn there."
     )
     return figure, caption
 
@@ -164,11 +166,11 @@ def spectra(data: Mapping[str, Any]) -> Drawn:
     if not sizes:
         return None
     wanted = sizes if len(sizes) <= 3 else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
-    panels = [(f"Gaussian, $d_k$ = {k}", select(gaussian, head_dim=k)) for k in wanted]
+    panels = [(f"Gaussian queries and keys\n$d_k$ = {k}", select(gaussian, head_dim=k)) for k in wanted]
     real = [row for row in rows if row["source"] == MODEL]
     if real:
         n = min(row["n"] for row in real)
-        panels.append((f"MiniLM maps, $d_k$ = {real[0]['head_dim']}", select(real, n=n)))
+        panels.append((f"MiniLM maps\n$d_k$ = {real[0]['head_dim']}", select(real, n=n)))
     figure, grid = style.grid(1, len(panels), style.DOUBLE_WIDTH, 2.5, sharey=True)
     looks = (Look("logits", BLUE, "o"), Look("their softmax", VERMILLION, "s", filled=False))
     for axes, (title, own) in zip(grid[0], panels, strict=True):
@@ -231,7 +233,7 @@ def on_the_circle(data: Mapping[str, Any]) -> Drawn:
             right = row["share_right"] == 1
             face = look.color if right else "white"
             held.plot(row["n"], weight, look.marker, color=look.color, markerfacecolor=face)
-        line: dict[str, Any] = style.PREDICTION | {"color": look.color}
+        line: dict[str, Any] = _GUARANTEED | {"color": look.color}
         held.axvline(own[0]["guaranteed_length"], **line)
     held.set_xscale("log", base=10)
     held.set_ylim(*style.SHARE_LIMITS)
@@ -242,8 +244,8 @@ def on_the_circle(data: Mapping[str, Any]) -> Drawn:
         style.line_handle("circle, exactly", style.PREDICTION),
         style.area_handle("no head of size 2 (theorem)", style.IMPOSSIBLE),
         *(style.handle(_DTYPES[name]) for name in shown),
-        style.line_handle("guaranteed up to here (theorem)", style.PREDICTION | {"color": PURPLE}),
-        style.handle(Look("some target is not first", SKY, "o", filled=False), linestyle="none"),
+        style.line_handle("guaranteed up to here (theorem)", _GUARANTEED),
+        style.handle(Look("open: some target is not first", GREY, "o", filled=False), linestyle="none"),
     ]
     style.legend_below(figure, handles, 4)
     caption = (
@@ -251,7 +253,7 @@ def on_the_circle(data: Mapping[str, Any]) -> Drawn:
         f"largest logit that gives every target the weight {1 - miss:g} (dashed, exact), about n^2 / (2 pi^2) times "
         "ln(2 / miss); hatched: what no queries and keys in the plane do it with (theorem). Right: the least weight "
         "of a target, coordinates kept in each precision, logits and softmax in float32. Filled: every target that was "
-        "looked at has the largest weight; open: some has not. Dashed: up to there it must (theorem, for the order)."
+        "looked at has the largest weight; open: some has not. Dotted: up to there it must (theorem, for the order)."
     )
     return figure, caption
 

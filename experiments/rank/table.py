@@ -8,7 +8,6 @@ from typing import Any
 from rich.table import Table
 
 from experiments import claims
-from experiments.rank.claims import EXACT
 from experiments.rank.maps import MODEL
 from experiments.reading import Record, records, select
 from experiments.tables import Cells, markdown_of
@@ -24,15 +23,19 @@ NAMES = {
 }
 
 
-def nats(value: float | None) -> str:
-    """Two digits; ``0`` below `EXACT`; a dash where there is no number."""
+SHOWN = 1e-8
+"""Nats below which tables say 0: a permutation is followed until the slope is as small."""
+
+
+def nats(value: float | None, digits: int = 2) -> str:
+    """Two digits, or ``digits`` below 0.01; ``0`` below `SHOWN`; a dash where there is no number."""
     if value is None:
         return "–"
-    if value < EXACT:
+    if value < SHOWN:
         return "0"
     if value >= 0.01:
         return f"{value:#.2g}".rstrip(".")
-    mantissa, _, power = f"{value:.1e}".partition("e")
+    mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
     return f"{mantissa}e{int(power)}"
 
 
@@ -48,23 +51,23 @@ def kl_cells(data: Mapping[str, Any]) -> Cells | None:
         cells = []
         for size in sizes:
             at = select(own, head_dim=size)
-            cells.append(nats(at[0]["median_kl"]) if at else "")
+            cells.append(nats(at[0]["median_kl"], 1) if at else "")
         last = max(own, key=lambda row: row["head_dim"])
         lines.append(
             (
                 NAMES[first["pattern"]],
                 str(first["n"]),
-                "none" if first["bound"] is None else f"{first['bound']:g}",
+                "–" if first["bound"] is None else f"{first['bound']:g}",
                 _sizes(first),
                 nats(first["median_uniform_kl"]),
                 *cells,
-                nats(last["median_kl"]) if last["head_dim"] == first["n"] - 1 else "",
+                nats(last["median_kl"], 1) if last["head_dim"] == first["n"] - 1 else "",
             )
         )
-    columns = ("pattern", "n", "bound", "exact\nsize", "0", *(str(k) for k in sizes), "n - 1")
+    columns = ("pattern", "n", "B", "exact\nsize", "0", *(str(k) for k in sizes), "n - 1")
     note = (
-        "Divergence of the best head found from the pattern, in nats a row (median over seeds or maps; 0: below 1e-9). "
-        "Bound: on |q| |k|. Exact size: rank of the centred log; a permutation has none. d_k = 0: uniform attention."
+        "Divergence of the best head found from the pattern, in nats a row (median over seeds or maps; 0: below 1e-8). "
+        "B: bound on |q| |k|. Exact size: rank of the centred log; a permutation has none. d_k = 0: uniform attention."
     )
     return Cells("Divergence by head size d_k", columns, tuple(lines), note)
 
@@ -102,7 +105,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a run that prose may name, without the name of the source.
 
     ``kl.random.n32.d8``: median divergence (``kl.permutation.n32.b10.d2`` with a bound; ``-truncated``,
-    ``-share``: of uniform attention's; ``-max-logit``); ``exact.random.n32``: exact head size;
+    ``-share``: of uniform attention's; ``-max-logit``; ``-met``: runs below 1e-8); ``exact.random.n32``: exact size;
     ``guaranteed.bfloat16``, ``right.``, ``wrong.``, ``half.``: keys of the circle; ``scale.n1024`` and
     ``least-scale.n1024``: the logits it needs; ``softmax-rank.d4``, ``claims.held``, ``claims.judged``, ``num-runs``.
     """
@@ -116,6 +119,9 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         out[f"{name}-truncated"] = nats(row["median_truncated_kl"])
         out[f"{name}-share"] = f"{100 * row['median_kl'] / row['median_uniform_kl']:.2g}%"
         out[f"{name}-max-logit"] = f"{row['median_max_logit']:,.0f}"
+        wanted = {key: row[key] for key in ("pattern", "n", "bound", "head_dim")}
+        met = [point["kl"] < SHOWN for point in select(records(data, "points"), **wanted)]
+        out[f"{name}-met"] = f"{sum(met)} of {len(met)}"
     for row in records(data, "limits"):
         for name, field in (
             ("guaranteed", "guaranteed_length"),
