@@ -297,8 +297,6 @@ def _keys(x: Array | tuple[Array, ...], operands: Operands, plan: Plan, j: Any) 
         return _block(x, plan.keys, j, axis)
     block = _block(x, plan.keys, j, axis - 2)
     block = block[..., None, :] if x.ndim == axis else block
-    if block.dtype != operands.query.dtype:
-        block = lax.optimization_barrier(block)  # else XLA casts all of ``x`` before the loop
     block = split_heads(block, plan.heads[-2]).astype(operands.query.dtype)
     return block if operands.read is None else zero_unless(_block(operands.read, plan.keys, j, axis), block)
 

@@ -5,7 +5,7 @@ import json
 import jax
 import pytest
 
-from experiments import bench_run
+from experiments import bench_run, environment
 
 
 def test_operations_by_hand():
@@ -15,6 +15,7 @@ def test_operations_by_hand():
 
 
 def test_parts_of_a_run_add_up_and_a_second_run_fetches_its_programs(monkeypatch):
+    monkeypatch.setattr(environment, "_programs", None)  # another test's run may have kept its programs
     tiny = bench_run.RunCase(num_heads=(2,), seeds=2, max_steps=50, head_dim=2)
     quick = bench_run.PRESETS["quick"]
     small = bench_run.replace(quick, num_items=(12,), d_model=(4,), trainers=("joint",))
