@@ -71,7 +71,7 @@ def budgets(data: Mapping[str, Any]) -> Drawn:
     arms = {key: look for key, look in ARMS.items() if select(rows, arm=key[0], ratio=key[1])}
     if not arms or not any(row["measured_total_key_dim"] for row in rows):
         return None
-    figure, [[axes]] = style.grid(1, 1, style.DOUBLE_WIDTH * 0.72, 3.0)
+    figure, [[axes]] = style.grid(1, 1, style.DOUBLE_WIDTH, 3.2)
     heads = sorted({row["num_heads"] for row in rows})
     place = {h: i for i, h in enumerate(heads)}
     shown = [*arms.items(), (("best", 1), _BEST)]

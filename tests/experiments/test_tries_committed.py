@@ -11,6 +11,8 @@ from experiments.audit import records as audit_records
 from experiments.audit.experiment import EXPERIMENT as AUDIT
 from experiments.capacity.units import RECOVERED_F1, unpack_channel
 from experiments.engine import config_from, units_of
+from experiments.pretrained import installed
+from experiments.roles.text import available
 from experiments.store import canonical
 from experiments.tries import records
 from experiments.tries.claims import claim_rows
@@ -49,12 +51,13 @@ def test_it_is_an_unchanged_preset(experiment, name):
     assert data["command"] == f"python -m experiments run {experiment.name} --preset {name}"
 
 
-@pytest.mark.parametrize("name", TRIED)
-def test_all_units_of_the_tries_are_there(name):
-    data = load(TRIES, name)
-    config = TRIES.presets[name]
-    found = units_of(TRIES, config, data["records"])
-    assert sum(len(rows) for _, rows in found) == len(TRIES.points(config)) or data["unfinished"]
+@pytest.mark.parametrize(("experiment", "name"), NAMES, ids=lambda value: getattr(value, "name", value))
+def test_all_units_are_there(experiment, name):
+    data = load(experiment, name)
+    config = experiment.presets[name]
+    if all(map(installed, getattr(config, "models", ()))) and available("") and not data["unfinished"]:
+        found = units_of(experiment, config, data["records"])
+        assert sum(len(rows) for _, rows in found) == len(experiment.points(config))
 
 
 @pytest.mark.parametrize("name", TRIED)
