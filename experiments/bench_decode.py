@@ -13,11 +13,10 @@ process reads an array from memory, or the operations of the products at the rat
 longer. Small caches lie in the processor's own, so that they can be read faster than memory is. ``…_dense`` is the same
 layer with ``implementation="dense"``, which prepares all of the cache before it is attended.
 
-Predictions are in `PREDICTIONS`, written down before the first run (when single steps at 4,096 tokens and batch 1 had
-been timed), and stay; the record says what came of them.
+Predictions, written down before the first run (when single steps at 4,096 tokens and batch 1 had been timed), are in
+`experiments.bench_decode_predictions`; the record says what came of them.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -42,6 +41,7 @@ from experiments.bench import (
     temporary_bytes,
 )
 from experiments.bench_decode_figure import LABELS, figure
+from experiments.bench_decode_predictions import outcomes
 from experiments.store import write_json
 from mha_jax import (
     RotaryEmbedding,
@@ -88,17 +88,6 @@ class Config:
     seconds: float = 8.0
     max_gigabytes: float = 1.5
     out: Path = DEFAULT_OUT
-
-
-PREDICTIONS = {
-    "bytes": "The arrays of a cache take exactly the bytes a token that the papers' formulas give.",
-    "temporary": "From 2,048 tokens on a step's temporary memory is at most a quarter of an MHA or GQA cache.",
-    "gqa": "At the longest context GQA with a quarter of the heads is 2 to 4 times as fast as MHA, at either batch.",
-    "mqa": "At the longest context MQA is 4 to 16 times as fast as MHA, at either batch.",
-    "mla": "At the longest context absorbed MLA is 2 to 6 times as fast as MHA: its cache is 7.1 times smaller, but "
-    "every head reads all of it, so that arithmetic costs as much as memory.",
-    "absorbed": "From 4,096 tokens on absorbed MLA is at least 10 times as fast as naive.",
-}
 
 
 # Contenders
@@ -316,43 +305,6 @@ def _record(
     return record
 
 
-def outcomes(points: list[Record]) -> dict[str, Record]:
-    """What came of every prediction: its text, whether it held (None: not measured), and the numbers."""
-    longest = max(p["context"] for p in points)
-
-    def speeds(name: str) -> dict[str, float]:
-        found = [p for p in points if (p["contender"], p["context"]) == (name, longest)]
-        return {f"batch {p['batch']}": p["speed_over_mha"]["median"] for p in found}
-
-    shares = {
-        f"{p['contender']}, {p['context']}, batch {p['batch']}": p["temporary_bytes"] / p["cache_bytes"]
-        for p in points
-        if p["contender"] in ("mha", "gqa") and p["context"] >= 2048 and p["temporary_bytes"] is not None
-    }
-    absorbed = {
-        f"{p['context']}, batch {p['batch']}": p["speed_over_naive"]["median"]
-        for p in points
-        if p["context"] >= 4096 and "speed_over_naive" in p
-    }
-    differences = {p["contender"]: p["measured_bytes_per_token"] - p["bytes_per_token"] for p in points}
-    found = {
-        "bytes": (differences, 0, 0),
-        "temporary": (shares, 0, 0.25),
-        "gqa": (speeds("gqa"), 2, 4),
-        "mqa": (speeds("mqa"), 4, 16),
-        "mla": (speeds("mla_absorbed"), 2, 6),
-        "absorbed": (absorbed, 10, math.inf),
-    }
-    return {
-        name: {
-            "prediction": PREDICTIONS[name],
-            "held": all(low <= x <= high for x in numbers.values()) if numbers else None,
-            "numbers": numbers,
-        }
-        for name, (numbers, low, high) in found.items()
-    }
-
-
 def run(config: Config, progress: Callable[[str], None] = lambda _: None) -> Record:
     """Run all comparisons and return everything that is written.
 
@@ -402,14 +354,13 @@ def show(result: Mapping[str, Any], console: Console) -> None:
     ):
         table.add_column(head, justify="right")
     for p in result["points"]:
-        speed, seconds = p["speed_over_mha"], p["seconds"]
-        temporary = p["temporary_bytes"]
+        speed, temporary = p["speed_over_mha"], p["temporary_bytes"]
         table.add_row(
             str(p["batch"]),
             str(p["context"]),
             LABELS.get(p["contender"], p["contender"]),
             str(p["bytes_per_token"]),
-            f"{1e3 * seconds['median']:.2f} ({1e3 * seconds['low']:.2f}-{1e3 * seconds['high']:.2f})",
+            f"{1e3 * p['seconds']['median']:.2f}",
             f"{p['tokens_per_second']:.0f}",
             f"{p['seconds_over_floor']:.1f}",
             f"{speed['median']:.2f} ({speed['low']:.2f}-{speed['high']:.2f})",

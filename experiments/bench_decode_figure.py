@@ -56,7 +56,7 @@ def figure(result: Mapping[str, Any]) -> tuple[Figure, str]:
                     panel.plot(x, floors, color=look.color, zorder=1, **_FLOOR)
             panel.set_xscale("log", base=2)
             panel.set_yscale("log")
-            style.plain_log_ticks(panel.xaxis, contexts[::2] if len(contexts) > 4 else contexts)
+            style.plain_log_ticks(panel.xaxis, contexts if len(contexts) <= 4 else _fourfold(contexts))
             panel.set_title(f"batch {batch}")
             panel.set_xlabel("context (tokens in the cache)")
         axes[0, 0].set_ylabel("tokens per second, one layer")
@@ -69,6 +69,11 @@ def figure(result: Mapping[str, Any]) -> tuple[Figure, str]:
         floors = style.line_handle("floor: memory or arithmetic", {"color": style.GREY, **_FLOOR})
         style.legend_below(grid, [*shown, floors], 3)
     return grid, _caption(result)
+
+
+def _fourfold(contexts: list[int]) -> list[float]:
+    """Every second power of two from the shortest to the longest."""
+    return style.powers_of_two(contexts[0], contexts[-1])[::2]
 
 
 def _caption(result: Mapping[str, Any]) -> str:

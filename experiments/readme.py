@@ -24,6 +24,7 @@ from experiments.audit import records as audit_records
 from experiments.audit import table as audit
 from experiments.cache import table as cache
 from experiments.capacity import prose as capacity
+from experiments.conversion import table as conversion
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
 from experiments.retrieval import table as retrieval
@@ -59,6 +60,7 @@ SOURCES = {
     "tries": Source("figures/tries/quick.json", tries.BLOCKS, tries.values),
     "audit": Source("figures/audit/quick.json", audit.BLOCKS, audit_records.values),
     "cache": Source("figures/cache/quick.json", cache.BLOCKS, cache.values),
+    "conversion": Source("figures/conversion/quick.json", conversion.BLOCKS, conversion.values),
     "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),

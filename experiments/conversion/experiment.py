@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments import verses
-from experiments.conversion import figures, records, units
+from experiments.claims import claim_lines
+from experiments.conversion import figures, records, table, units
 from experiments.conversion.config import PRESETS, ConversionConfig, files, resolve
 from experiments.conversion.units import ConversionPoint
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
 from experiments.pretrained import installed
 from experiments.progress import show_lines
-from experiments.reading import records as records_of
 
 
 class Conversion(Experiment[ConversionConfig]):
@@ -51,7 +50,7 @@ class Conversion(Experiment[ConversionConfig]):
         return units.compute(points)
 
     def summary_of(self, config: ConversionConfig, ask: Ask, rows: Rows) -> Rows:
-        """Excess losses and predictions."""
+        """Excess losses and verdicts."""
         return records.summary(config, ask, rows)
 
     def input_files(self, config: ConversionConfig) -> list[str]:
@@ -91,49 +90,16 @@ class Conversion(Experiment[ConversionConfig]):
         return figures.plot(data, folder, stem)
 
     def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the table."""
-        table = Table(title="next-token loss on held-out text, nats a token above the unconverted model")
-        for head in (
-            "method",
-            "merged",
-            "cache B/token",
-            "keys kept",
-            "values kept",
-            "loss",
-            "excess",
-            "healed excess",
-        ):
-            table.add_column(head, justify="right")
-        for row in records_of(data, "conversions"):
-            table.add_row(
-                row["method"],
-                row["part"],
-                str(row["cache_bytes_per_token"]),
-                _number(row["key_energy"]),
-                _number(row["value_energy"]),
-                _number(row["loss"]),
-                _interval(row, "excess"),
-                _interval(row, "healed_excess"),
-            )
-        console.print(table)
-        said = {True: "held", False: "did not hold", None: "not measured"}
-        lines = [f"{said[row['held']]}: {row['prediction']}" for row in records_of(data, "predictions")]
-        show_lines(console, ["", "Predicted before the run", *lines])
+        """Print the tables."""
+        cells = table.conversions_cells(data)
+        if cells is not None:
+            console.print(cells.rich())
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
 
 
 def _work(point: ConversionPoint) -> float:
     """Passes through the model, a step of healing counted as three."""
     return point.test_windows + (point.test_windows + 3 * point.steps * point.batch if point.steps else 0)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _interval(row: Mapping[str, Any], name: str) -> str:
-    if row[name] is None:
-        return "-"
-    return f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
 
 
 EXPERIMENT = Conversion()

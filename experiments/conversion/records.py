@@ -1,4 +1,4 @@
-"""What is made of the conversions: excess losses with intervals, and what came of the predictions."""
+"""What is made of the conversions: excess losses with intervals, and what came of the expectations."""
 
 from __future__ import annotations
 
@@ -7,31 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from experiments.claims import Claim, Verdict, judged
 from experiments.conversion.config import ConversionConfig
 from experiments.conversion.units import ORIGINAL
 from experiments.engine import Ask, Rows
 from experiments.points import Record
 
-PREDICTIONS = {
-    "order": "Merged without healing, the loss rises most for `first`, less for `mean`, less for `svd`, least for "
-    "`svd_inputs`.",
-    "unusable": "Merged to one key/value head by `mean` and without healing, the model is unusable: at least 2 nats "
-    "a token above the original.",
-    "values": "Merging values alone costs more than merging keys alone, by `mean` and by `svd_inputs`.",
-    "rotation": "The share of the keys' second moment that the best fit keeps is at least 0.1 lower with RoPE than "
-    "it would be without.",
-    "healing": "The short run of healing takes back at least half of the excess loss of `svd_inputs`, and leaves it "
-    "below the healed `mean`.",
-}
-"""Written down before the first run."""
+Table = Sequence[Mapping[str, Any]]
 
 
 def summary(config: ConversionConfig, ask: Ask, rows: Rows) -> Rows:
-    """A row for every conversion, and one for every prediction."""
+    """A row for every conversion, and one for every expectation."""
     del config, ask
-    points = rows["points"]
-    table = excesses(points)
-    return {"conversions": table, "predictions": predictions(table)}
+    table = excesses(rows["points"])
+    return {"conversions": table, "claims": judged(CLAIMS, table)}
 
 
 def excesses(points: Sequence[Record]) -> list[Record]:
@@ -62,36 +51,84 @@ def _excess(point: Record, original: Record | None, prefix: str) -> Record:
     return dict(zip(names, (mean, mean - float(half), mean + float(half)), strict=True))
 
 
-def predictions(table: Sequence[Mapping[str, Any]]) -> list[Record]:
-    """Every prediction, whether it held (null: not measured), and the numbers."""
-    found = {(row["method"], row["part"]): row for row in table}
+def _number(table: Table, method: str, name: str = "excess", part: str = "both") -> float | None:
+    return next((row[name] for row in table if (row["method"], row["part"]) == (method, part)), None)
 
-    def excess(method: str, part: str = "both", name: str = "excess") -> float | None:
-        row = found.get((method, part))
-        return None if row is None else row[name]
 
-    losses = {m: excess(m) for m in ("first", "mean", "svd", "svd_inputs")}
-    parts = {f"{m}, {p}": excess(m, p) for m in ("mean", "svd_inputs") for p in ("keys", "values")}
-    fitted = found.get(("svd_inputs", "both"), {})
-    shares = {name: fitted.get(name) for name in ("key_energy", "key_energy_unrotated")}
-    healed = {
-        "svd_inputs": losses["svd_inputs"],
-        "svd_inputs, healed": excess("svd_inputs", name="healed_excess"),
-        "mean, healed": excess("mean", name="healed_excess"),
-    }
-    rules = {
-        "order": (losses, lambda first, mean, svd, inputs: first > mean > svd > inputs),
-        "unusable": ({"mean": losses["mean"]}, lambda mean: mean >= 2),
-        "values": (parts, lambda mk, mv, sk, sv: mv > mk and sv > sk),
-        "rotation": (shares, lambda kept, without: without - kept >= 0.1),
-        "healing": (healed, lambda before, after, mean: after <= before / 2 and after < mean),
-    }
-    return [
-        {
-            "name": name,
-            "prediction": PREDICTIONS[name],
-            "held": None if None in numbers.values() else bool(holds(*numbers.values())),
-            "numbers": numbers,
-        }
-        for name, (numbers, holds) in rules.items()
-    ]
+def _said(numbers: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in numbers.items())
+
+
+def _order(table: Table) -> Verdict | None:
+    found = {method: _number(table, method) for method in ("first", "mean", "svd", "svd_inputs")}
+    losses = {name: value for name, value in found.items() if value is not None}
+    if len(losses) < len(found):
+        return None
+    values = list(losses.values())
+    return values == sorted(values, reverse=True), _said(losses)
+
+
+def _unusable(table: Table) -> Verdict | None:
+    loss = _number(table, "mean")
+    return None if loss is None else (loss >= 2, _said({"mean": loss}))
+
+
+def _values(table: Table) -> Verdict | None:
+    numbers, held = {}, True
+    for method in "mean", "svd_inputs":
+        keys, values = (_number(table, method, part=part) for part in ("keys", "values"))
+        if keys is None or values is None:
+            return None
+        numbers |= {f"{method}: keys": keys, f"{method}: values": values}
+        held = held and values > keys
+    return held, _said(numbers)
+
+
+def _rotation(table: Table) -> Verdict | None:
+    kept, without = (_number(table, "svd_inputs", name) for name in ("key_energy", "key_energy_unrotated"))
+    if kept is None or without is None:
+        return None
+    return without - kept >= 0.1, _said({"with RoPE": kept, "without": without})
+
+
+def _healing(table: Table) -> Verdict | None:
+    before = _number(table, "svd_inputs")
+    after, mean = (_number(table, method, "healed_excess") for method in ("svd_inputs", "mean"))
+    if before is None or after is None or mean is None:
+        return None
+    numbers = {"svd_inputs": before, "healed": after, "mean, healed": mean}
+    return after <= before / 2 and after < mean, _said(numbers)
+
+
+CLAIMS = (
+    Claim(
+        "order",
+        "merged without healing, the loss rises most for `first`, less for `mean`, less for `svd`, least for "
+        "`svd_inputs`",
+        _order,
+    ),
+    Claim(
+        "unusable",
+        "merged to one key/value head by `mean` and without healing, the model is unusable: at least 2 nats a token "
+        "above the original",
+        _unusable,
+    ),
+    Claim(
+        "values",
+        "merging values alone costs more than merging keys alone, by `mean` and by `svd_inputs`",
+        _values,
+    ),
+    Claim(
+        "rotation",
+        "the share of the keys' second moment that the best fit keeps is at least 0.1 lower with RoPE than it would "
+        "be without",
+        _rotation,
+    ),
+    Claim(
+        "healing",
+        "the short run of healing takes back at least half of the excess loss of `svd_inputs`, and leaves it below "
+        "the healed `mean`",
+        _healing,
+    ),
+)
+"""Expectations, written down before the first run."""

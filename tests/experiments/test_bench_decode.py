@@ -10,6 +10,7 @@ from rich.console import Console
 
 from experiments import bench_decode
 from experiments.bench_decode import DESIGNS, Config, Decoder
+from experiments.bench_decode_predictions import outcomes
 
 RATES = {"operations_per_second": 1e9, "bytes_per_second": 1e9}
 TINY = Config(
@@ -60,7 +61,7 @@ def test_predictions_can_fail():
         "contender": "gqa", "context": 4096, "batch": 1, "temporary_bytes": 30, "cache_bytes": 100,
         "measured_bytes_per_token": 9.0, "bytes_per_token": 8, "speed_over_mha": {"median": 4.5},
     }  # fmt: skip
-    found = {name: outcome["held"] for name, outcome in bench_decode.outcomes([point]).items()}
+    found = {name: outcome["held"] for name, outcome in outcomes([point]).items()}
     assert found == {
         "bytes": False,
         "temporary": False,
@@ -74,7 +75,7 @@ def test_predictions_can_fail():
         "measured_bytes_per_token": 8.0,
         "speed_over_mha": {"median": 3.5},
     }
-    found = {name: outcome["held"] for name, outcome in bench_decode.outcomes([better]).items()}
+    found = {name: outcome["held"] for name, outcome in outcomes([better]).items()}
     assert found["bytes"]
     assert found["temporary"]
     assert found["gqa"]

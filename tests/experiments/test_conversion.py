@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.claims import judged
 from experiments.cli import main
-from experiments.conversion import figures, units
+from experiments.conversion import figures, table, units
 from experiments.conversion.config import PRESETS, ConversionConfig, resolve
 from experiments.conversion.experiment import EXPERIMENT
 from experiments.conversion.merge import METHODS, energy, joined, merged, weight_moments
-from experiments.conversion.records import PREDICTIONS, excesses, predictions
+from experiments.conversion.records import CLAIMS, excesses
 from experiments.pretrained import load
 from experiments.reading import records
 from mha_jax import RotaryEmbedding, multi_head_attention
@@ -229,17 +230,20 @@ def test_healing_lowers_the_loss_and_moves_attention_alone(small):
     assert jax.tree.structure(trained) == jax.tree.structure(attention)
 
 
-def test_excesses_and_predictions(rows):
-    table = excesses(rows)
-    assert table[0]["excess"] == 0
+def test_excesses_and_verdicts(rows):
+    found_rows = excesses(rows)
+    assert found_rows[0]["excess"] == 0
     by_hand = np.subtract(rows[3]["window_losses"], rows[0]["window_losses"])
-    assert table[3]["excess"] == pytest.approx(by_hand.mean())
-    assert table[3]["excess_high"] - table[3]["excess"] == pytest.approx(1.96 * by_hand.std(ddof=1) / 6**0.5)
+    assert found_rows[3]["excess"] == pytest.approx(by_hand.mean())
+    assert found_rows[3]["excess_high"] - found_rows[3]["excess"] == pytest.approx(
+        1.96 * by_hand.std(ddof=1) / 6**0.5
+    )
     healed = np.subtract(rows[3]["healed_window_losses"], rows[0]["healed_window_losses"])
-    assert table[3]["healed_excess"] == pytest.approx(healed.mean())
-    found = {row["name"]: row["held"] for row in predictions(table)}
-    assert set(found) == set(PREDICTIONS)
-    assert found["order"] is None  # first and svd were not measured
+    assert found_rows[3]["healed_excess"] == pytest.approx(healed.mean())
+    found = {row["claim"]: row["verdict"] for row in judged(CLAIMS, found_rows)}
+    assert set(found) == {"order", "unusable", "values", "rotation", "healing"}
+    assert found["order"] == "not_run"  # first and svd were not measured
+    assert found["values"] != "not_run"
 
     def row(method: str, part: str = "both", **numbers: float) -> dict[str, Any]:
         absent: dict[str, Any] = {"healed_excess": None, "key_energy": None, "key_energy_unrotated": None}
@@ -248,9 +252,9 @@ def test_excesses_and_predictions(rows):
     made = [row("first", excess=5.0), row("mean", excess=3.0, healed_excess=2.0), row("svd", excess=2.0)]
     made += [row("svd_inputs", excess=1.0, healed_excess=0.4, key_energy=0.7, key_energy_unrotated=0.9)]
     made += [row(m, p, excess=x) for m in ("mean", "svd_inputs") for p, x in (("keys", 1.0), ("values", 2.0))]
-    assert all(row["held"] for row in predictions(made))
+    assert {row["verdict"] for row in judged(CLAIMS, made)} == {"held"}
     made[3] |= {"excess": 2.5, "healed_excess": 2.1, "key_energy": 0.85}
-    found = {row["name"]: row["held"] for row in predictions(made)}
+    found = {row["claim"]: row["verdict"] == "held" for row in judged(CLAIMS, made)}
     assert found == {"order": False, "unusable": True, "values": True, "rotation": False, "healing": False}
 
 
@@ -263,6 +267,10 @@ def test_a_run_from_the_command_line(small, tmp_path):
     data = json.loads(path.read_text("utf-8"))
     assert len(records(data, "conversions")) == 7
     assert {p.suffix for p in tmp_path.iterdir()} >= {".svg", ".png", ".md"}
+    cells = table.conversions_cells(data)
+    assert cells is not None
+    assert len(cells.rows) == 7
+    assert "excess.mean.both" in table.values(data)
     drawn = figures.loss(data)
     assert drawn is not None
     assert len(drawn[0].axes) == 2
