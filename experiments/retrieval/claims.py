@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any, TypeVar
 
 from experiments.claims import Claim, Verdict, judged
 from experiments.points import Record
@@ -149,6 +150,7 @@ def _copying(table: Sequence[Record], _: Sequence[Record]) -> Verdict | None:
     return held, found
 
 
+R = TypeVar("R", bound=Mapping[str, Any])
 WORK_ERROR = 0.1
 """Error at which read-outs are compared (chosen when the errors were known)."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import points
 from experiments.claims import Claim, Verdict, judged
 from experiments.reading import Record
 from experiments.roles.naming import syntactic
@@ -22,7 +23,7 @@ Rows = Mapping[str, Sequence[Record]]
 Judge = Callable[[Rows], Verdict | None]
 
 
-def claim_rows(rows: Rows) -> list[Record]:
+def claim_rows(rows: Rows) -> list[points.Record]:
     """One row a claim: ``verdict`` is ``held``, ``failed``, or ``not_run`` where records are missing."""
     return judged((Claim(name, *claim) for name, claim in CLAIMS.items()), rows)
 

@@ -45,8 +45,8 @@ def test_gradients_are_those_of_the_dense_kernel_also_of_what_is_cached(kind):
     cached = tuple(_draw(B, 3, *entries.shape[2:], seed=i) for i, entries in enumerate(junk[:2]))
 
     def loss(params, x, cached, implementation):
-        entries = (old.at[:, :3].set(new) for old, new in zip(junk, cached, strict=False))
-        cache = type(junk)(*entries, jnp.int32(3))
+        first, second = (old.at[:, :3].set(new) for old, new in zip(junk[:2], cached, strict=True))
+        cache = type(junk)(first, second, jnp.int32(3))
         return (LAYERS[kind][1](params, x, cache=cache, implementation=implementation)[0] ** 2).sum()
 
     gradients = jax.jit(jax.grad(loss, (0, 1, 2)), static_argnums=3)

@@ -75,7 +75,7 @@ def test_the_most_edges_are_those_whose_partition_just_fits(m, d, h, part):
         assert partition_head_dim(m, math.ceil(most), d, h) >= head_dim * (1 - 1e-9)
     else:
         shares = np.linspace(0.01, 1, 50) * whole
-        assert (width_requirement(shares / h, m * m - shares) <= width * (1 + 1e-9)).all()
+        assert np.all(width_requirement(shares / h, m * m - shares) <= width * (1 + 1e-9))
 
 
 def test_the_most_edges_broadcast_and_grow_with_heads():
