@@ -335,7 +335,7 @@ def heads_cells(result: Mapping[str, Any]) -> Cells:
         f"Products: of one layer of self-attention, forwards and backwards, d_model = {config['d_model']}, "
         f"{config['batch']} sequences of {config['length']} tokens, {config['dtype']}. With softmax: the compiler's "
         f"count (ours, dense). Then time over that at h = {config['num_heads'][0]} in the same rounds, median "
-        f"[quartiles], on {place['cpu_count']} CPUs; there "
+        f"(quartiles), on {place['cpu_count']} CPUs; there "
         + ", ".join(f"{_LOOKS[name].label} takes {1e3 * seconds:.0f} ms" for name, seconds in first.items())
         + "."
     )

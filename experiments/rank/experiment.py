@@ -65,8 +65,9 @@ class Rank(Experiment[RankConfig]):
         """One line on a batch."""
         first = points[0]
         if isinstance(first, RankPoint):
-            bound = "" if first.bound is None else f", norms up to {first.bound:g}"
-            said = f"{first.pattern}, n = {first.n}{bound}: {len({p.head_dim for p in points})} head sizes"
+            said = f"{first.pattern}, n = {first.n}: {len({p.head_dim for p in points})} head sizes"
+            if len(bounds := {p.bound for p in points}) > 1:
+                said += f", {len(bounds)} bounds on norms"
             return (
                 said if records is None else f"{said}, divergence {max(r['kl'] for r in records):.1e} at most"
             )

@@ -96,7 +96,7 @@ KINDS = {
         frozenset(RankPoint.__dataclass_fields__)
         | {"kl", "max_logit", "representable", "minimal_head_dim", "truncated_kl", "uniform_kl", "floor_kl"}
         | {"circle_kl", "starts", "steps_taken", "layer", "head", "seconds"},
-        values=("head_dim", "seed"),
+        values=("bound", "head_dim", "seed"),
     ),
     "spectra": Kind(
         SpectrumPoint,
@@ -131,12 +131,12 @@ def grid(config: RankConfig) -> list[Point]:
     shared = {"num_starts": config.num_starts, "num_steps": config.num_steps}
     for n in config.lengths:
         for pattern in config.patterns:
-            for bound in (None, *config.bounds):
-                points += [
-                    RankPoint(pattern, n, n - 1, head_dim=k, seed=seed, bound=bound, **shared)
-                    for k in head_dims(config, n)
-                    for seed in range(config.seeds)
-                ]
+            points += [
+                RankPoint(pattern, n, n - 1, head_dim=k, seed=seed, bound=bound, **shared)
+                for bound in (None, *config.bounds)
+                for k in head_dims(config, n)
+                for seed in range(config.seeds)
+            ]
     real = config.real_lengths if maps.why_left_out() is None else ()
     for n in real:
         sizes = sorted(k for k in config.real_head_dims if k < n)

@@ -89,9 +89,11 @@ def _data(config=QUICK, record=_record):
     return {"preset": "quick", "records": rows | summary(rows)}
 
 
-@pytest.fixture
-def expected(with_model):
-    return _data()
+@pytest.fixture(scope="module")
+def expected():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maps, "why_left_out", lambda: None)
+        return _data()
 
 
 @pytest.mark.usefixtures("with_model")
@@ -120,6 +122,7 @@ def test_quick_holds_what_it_has_to():
     assert reach >= 4 * guaranteed_length(24)
 
 
+@pytest.mark.usefixtures("with_model")
 def test_everything_expected_is_judged_held_and_one_wrong_number_fails_it(expected):
     claims = {row["claim"]: row for row in expected["records"]["claims"]}
     assert {name: row["verdict"] for name, row in claims.items()} == {c.name: "held" for c in CLAIMS}
@@ -177,7 +180,7 @@ def test_tables_show_the_numbers(expected):
     assert limits is not None
     assert claims is not None
     lines = divergence.markdown().splitlines()
-    [line] = [line for line in lines if line.startswith("| soft permutation | 24 | none")]
+    [line] = [line for line in lines if line.startswith("| soft permutation | 24 | –")]
     assert line.split(" | ")[3:7] == ["23", "2.0", "0.064", "0.016"]
     assert "35 | 64 | 96" in limits.markdown()
     assert len(claims.rows) == len(CLAIMS)

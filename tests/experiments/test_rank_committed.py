@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -91,10 +92,11 @@ def test_bounded_permutations_are_where_their_closed_forms_are(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_real_maps_are_nearly_of_a_quarter_of_their_rank(name):
-    for row in points_of(name, pattern=MODEL, n=48):
-        assert row["minimal_head_dim"] == 32
-        if row["head_dim"] == 8:
-            assert row["kl"] < 0.05 * row["uniform_kl"]
+    rows = points_of(name, pattern=MODEL, n=48)
+    assert {row["minimal_head_dim"] for row in rows} == {32}
+    near = select(rows, head_dim=8)
+    assert len(near) >= 6
+    assert median(r["kl"] for r in near) < 0.05 * median(r["uniform_kl"] for r in near)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,9 +114,7 @@ def test_a_committed_batch_comes_out_about_the_same():
         {"kind": "circle", "dtype": "bfloat16"},
     ]
     for fields in wanted:
-        unit, expected = next(
-            (unit, rows) for unit, rows in units if "bound" not in unit and fields.items() <= unit.items()
-        )
+        unit, expected = next((unit, rows) for unit, rows in units if fields.items() <= unit.items())
         for found, row in zip(compute(from_unit(KINDS, unit)), expected, strict=True):
             for name in {"kl", "scale"} & set(row):
                 assert found[name] == pytest.approx(row[name], rel=0.02, abs=1e-9)

@@ -29,7 +29,7 @@ def mean_kl(pattern: Float[np.ndarray, "n s"], other: Float[np.ndarray, "n s"]) 
     wanted, found = pattern[held], other[held]
     if (found <= 0).any():
         return float("inf")
-    return float((wanted * np.log(wanted / found)).sum() / len(pattern))
+    return max(0.0, float((wanted * np.log(wanted / found)).sum() / len(pattern)))  # rounding may give -1e-17
 
 
 def truncation(pattern: Float[np.ndarray, "n s"], head_dim: int) -> Float[np.ndarray, "n s"]:
