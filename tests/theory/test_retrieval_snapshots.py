@@ -19,6 +19,7 @@ def watched():
     return watch(MODEL, TASK, seeds=SEEDS, steps=(7, 90), learning_rate=3e-2, options=OPTIONS)
 
 
+@pytest.mark.slow  # the trainer's own program is compiled as well
 def test_the_last_look_is_what_training_gives(watched):
     runs = train(MODEL, TASK, seeds=SEEDS, options=OPTIONS)
     every = np.ones((1, 3), bool)
@@ -49,22 +50,21 @@ def test_importance_is_the_mean_of_absolute_finite_differences(watched):
     params = jax.tree.map(lambda leaf: leaf[1], own.params)
     [layer] = params["layers"]
 
+    @jax.jit
     def losses(factors):
         kernel = layer["out"]["kernel"] * factors[:, None, None]
         changed = {**params, "layers": [{**layer, "out": {"kernel": kernel}}]}
         outputs = jax.vmap(lambda x: predict(changed, x, encoder="linear", scale=MODEL.attention_scale))(
             own.train_inputs
         )
-        return np.square(np.asarray(outputs, float) - own.train_targets)
+        return (outputs - own.train_targets) ** 2
 
-    derivative = [
-        np.abs(
-            losses(1 + step * np.eye(3, dtype=np.float32)[i])
-            - losses(1 - step * np.eye(3, dtype=np.float32)[i])
+    def difference(direction):
+        return np.asarray(losses(1 + step * direction), float) - np.asarray(
+            losses(1 - step * direction), float
         )
-        / (2 * step)
-        for i in range(3)
-    ]
+
+    derivative = [np.abs(difference(direction)) / (2 * step) for direction in np.eye(3, dtype=np.float32)]
     expected = np.array([one.mean() for one in derivative])
     # Central differences of a smooth loss, outputs in float32: a few parts in a thousand.
     np.testing.assert_allclose(own.importance(1), expected / np.linalg.norm(expected), rtol=1e-2)
