@@ -1,6 +1,6 @@
 """Plan a layer from the command line: ``python -m experiments plan --num-relations N --num-items N --d-model N``.
 
-`theory.planner` does the work; here its numbers become tables, with real layers beside them (`experiments.cache.models`).
+`theory.planner` does the work; here its numbers become tables, with real layers (`experiments.cache.models`) beside.
 """
 
 from __future__ import annotations
@@ -100,9 +100,10 @@ def said(made: Plan) -> list[str]:
     if choice is None:
         lines.append("Recommended: nothing considered.")
     else:
+        budget = choice.num_heads * choice.head_dim
         lines.append(
-            f"Recommended: {choice.num_heads} heads of {choice.head_dim} (D_K = {choice.num_heads * choice.head_dim:,}), "
-            f"{choice.num_kv_heads} key/value heads; {choice.cache_dims:,} numbers a token in the cache of the layer."
+            f"Recommended: {choice.num_heads} heads of {choice.head_dim} (D_K = {budget:,}), "
+            f"{choice.num_kv_heads} key/value heads; {choice.cache_dims:,} numbers a token in the cache."
         )
         if choice.latent_dim is not None and choice.latent_dim < choice.cache_dims:
             lines.append(

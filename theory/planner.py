@@ -243,9 +243,10 @@ def _limits(
     failing = [row.num_heads for row in rows if math.isinf(row.law)]
     said = []
     if failing:
+        few = "one head" if max(failing) == 1 else f"up to {max(failing)} heads"
         said.append(
-            f"rank: up to {max(failing)} heads, their share of the relations asks for more than the d² = {d * d:,} "
-            "parameters that a head can have, at any d_k"
+            f"rank: with {few}, a head's share of the relations asks for more than the d² = {d * d:,} "
+            "parameters that it can have, at any d_k"
         )
     if choice is None:
         if limit is not None and any(row.head_dim is not None for row in rows):
@@ -255,7 +256,8 @@ def _limits(
         return tuple(said)
     row = next(row for row in rows if row.num_heads == choice.num_heads)
     if choice.num_kv_heads < choice.num_heads:
-        said.append(f"cache: {limit:,} numbers a token, so that {choice.num_kv_heads} key heads are shared")
+        shared = f"{choice.num_heads} heads share {choice.num_kv_heads} of keys and values"
+        said.append(f"cache: {limit:,} numbers a token, so that {shared}")
     if row.theorem >= row.law:
         said.append(f"theorem: D_K below {row.theorem:,.0f} cannot hold every such graph")
     else:

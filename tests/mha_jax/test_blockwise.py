@@ -36,8 +36,17 @@ def test_blocks_cover_every_position_once(size, num_heads, backend):
 
 @pytest.mark.parametrize(
     ("num_heads", "itemsize", "tile"),
-    [(1, 4, (512, 512)), (4, 4, (512, 512)), (4, 8, (512, 256)), (8, 4, (512, 256)), (32, 4, (512, 256))]
-    + [(32, 8, (256, 128)), (64, 4, (256, 128)), (65, 4, (128, 128)), (1024, 4, (128, 128))],
+    [
+        (1, 4, (512, 512)),
+        (4, 4, (512, 512)),
+        (4, 8, (512, 256)),
+        (8, 4, (512, 256)),
+        (32, 4, (512, 256)),
+        (32, 8, (256, 128)),
+        (64, 4, (256, 128)),
+        (65, 4, (128, 128)),
+        (1024, 4, (128, 128)),
+    ],
 )
 def test_tiles_stay_in_the_cache_until_they_are_as_small_as_is_useful(num_heads, itemsize, tile):
     queries, keys = choose_blocks(4096, 4096, num_heads, itemsize, "cpu")
