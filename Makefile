@@ -45,7 +45,7 @@ export CHECK_PYTHON
 PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models text capacity retrieval roles rank figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models text capacity retrieval cache conversion roles pruning tries audit rank figures test test-all lint bench bench-gpu readme clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -78,20 +78,32 @@ text: setup ## fetch English and Spanish verses (two Debian packages, by apt-get
 capacity: setup ## run the capacity experiment, print its table and where the figures are (PRESET=smoke, quick, doubled-cap or paper)
 	@$(RUN) -m experiments run capacity --preset "$(PRESET)"
 
-retrieval: setup ## run the retrieval experiment (head count and approximation) likewise (PRESET=smoke, quick, targets or paper)
+retrieval: setup ## the same for head count and approximation (PRESET=smoke, quick, targets or paper)
 	@$(RUN) -m experiments run retrieval --preset "$(PRESET)"
 
-roles: setup ## measure what the heads of pretrained models do (PRESET=smoke, quick or paper)
+cache: setup ## the same for shared keys against the cache (PRESET=smoke, quick or paper, as in all that follow)
+	@$(RUN) -m experiments run cache --preset "$(PRESET)"
+
+conversion: setup ## the same for fewer key/value heads in a trained model
+	@$(RUN) -m experiments run conversion --preset "$(PRESET)"
+
+roles: setup ## the same for what the heads of pretrained models do
 	@$(RUN) -m experiments run roles --preset "$(PRESET)"
 
-rank: setup ## run the rank experiment (what a head of size d_k can produce) likewise (PRESET=smoke, quick or paper)
+pruning: setup ## the same for which heads of pretrained models can go
+	@$(RUN) -m experiments run pruning --preset "$(PRESET)"
+
+tries: setup ## the same for many heads as many tries
+	@$(RUN) -m experiments run tries --preset "$(PRESET)"
+
+audit: setup ## the same for the capacity of real layers
+	@$(RUN) -m experiments run audit --preset "$(PRESET)"
+
+rank: setup ## the same for what a head of size d_k can produce
 	@$(RUN) -m experiments run rank --preset "$(PRESET)"
 
-figures: setup ## draw the figures again from the committed records
-	@$(RUN) -m experiments plot capacity
-	@$(RUN) -m experiments plot retrieval
-	@$(RUN) -m experiments plot rank
-	@$(RUN) -m experiments plot roles
+figures: setup ## draw all figures again from the committed records
+	@$(RUN) -m experiments figures
 
 test: setup ## run the tests but the slow ones, then the numerical ones once more in float64
 	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) -m "not slow" $(WORKERS)

@@ -117,3 +117,32 @@ def decode_values(data: Mapping[str, Any]) -> dict[str, str]:
             out[f"b{p['batch']}.{p['context']}.{p['contender']}"] = f"{p['speed_over_mha']['median']:.1f}"
         out[f"bytes.{p['contender']}"] = f"{p['bytes_per_token']:,}"
     return out
+
+
+def attention_values(data: Mapping[str, Any]) -> dict[str, str]:
+    """``forward.2048.jax_nn``: times faster than it; ``memory.forward.2048``: ours over that of `jax.nn`.
+
+    ``causal.forward.2048``: times faster with causality than without. ``both`` is forward and backward.
+    """
+    out = {}
+    found = {(p["pass"], p["length"], p["contender"]): p for p in data["points"] if not p["causal"]}
+    for (direction, length, contender), p in found.items():
+        where = f"{'both' if 'backward' in direction else 'forward'}.{length}"
+        out[f"{where}.{contender}"] = f"{p['time_over_ours']['median']:.1f}"
+        if contender == "ours":
+            out[f"causal.{where}"] = f"{p['ours_speedup_by_causality']['median']:.2f}"
+            theirs = found.get((direction, length, "jax_nn"))
+            if theirs is not None:
+                out[f"memory.{where}"] = f"{p['temporary_bytes'] / max(1, theirs['temporary_bytes']):.2f}"
+    return out
+
+
+def heads_values(data: Mapping[str, Any]) -> dict[str, str]:
+    """``time.h64.ours``: time of a layer over that with the fewest heads; ``operations.h64``: beyond products."""
+    out = {}
+    for p in data["points"]:
+        out[f"time.h{p['num_heads']}.{p['contender']}"] = f"{p['time_over_fewest_heads']['median']:.1f}"
+        if p["contender"] == "ours_dense" and p["compiled_operations"] is not None:
+            share = p["compiled_operations"] / p["product_operations"] - 1
+            out[f"operations.h{p['num_heads']}"] = f"{100 * share:.1f}%"
+    return out

@@ -1,4 +1,4 @@
-"""Commands: ``list``, ``run``, ``collect``, ``plot``, ``status``, ``verify``, ``plan``.
+"""Commands: ``list``, ``run``, ``collect``, ``plot``, ``status``, ``verify``, ``plan``, ``figures``, ``paper``.
 
 A run appends to ``runs/NAME/PRESET-<config hash>.jsonl`` (or under ``--out``), and when it is complete writes
 ``PRESET.json`` and the figures: into ``figures/NAME/`` for an unchanged preset, into ``--out`` where one is given, else
@@ -20,7 +20,7 @@ import jax
 import tyro
 from rich.console import Console
 
-from experiments import mesh, plan
+from experiments import everything, mesh, plan
 from experiments.engine import (
     EXPERIMENTS,
     asker,
@@ -57,8 +57,8 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; returns the exit status: 0, 1 for a finding, 2 for a bad request, 130 when interrupted."""
     console = Console(stderr=False)
     parser = _parser()
-    if list(argv[:1]) == ["plan"]:  # its options are those of `experiments.plan.PlanConfig`
-        return _said_errors(lambda: plan.run(argv[1:], console))
+    if argv and argv[0] in _WHOLE:  # these read their own options
+        return _said_errors(lambda: _WHOLE[argv[0]](argv[1:], console))
     known, rest = parser.parse_known_args(argv)
     if known.command != "run" and rest:
         parser.error(f"unknown arguments: {' '.join(rest)}")
@@ -386,3 +386,5 @@ _COMMANDS = {
     "status": _status,
     "verify": _verify,
 }
+
+_WHOLE = {"plan": plan.run, "figures": everything.redraw, "paper": everything.paper}

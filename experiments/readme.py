@@ -63,11 +63,15 @@ SOURCES = {
     "conversion": Source("figures/conversion/quick.json", conversion.BLOCKS, conversion.values),
     "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
-    "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
+    "attention": Source(
+        "figures/bench/attention.json",
+        {"": bench_tables.attention_table},
+        bench_tables.attention_values,
+    ),
     "decode": Source(
         "figures/bench/decode.json", {"": bench_tables.decode_table}, bench_tables.decode_values
     ),
-    "heads": Source("figures/bench/heads.json", {"": bench_heads.heads_table}),
+    "heads": Source("figures/bench/heads.json", {"": bench_heads.heads_table}, bench_tables.heads_values),
 }
 
 _BLOCK = re.compile(r"<!-- begin: (?P<name>[^\s>]+) -->\n.*?<!-- end: (?P=name) -->", re.DOTALL)
