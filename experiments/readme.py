@@ -27,6 +27,7 @@ from experiments.capacity import prose as capacity
 from experiments.conversion import table as conversion
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
+from experiments.relations import table as relations
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
 from experiments.tries import table as tries
@@ -62,6 +63,7 @@ SOURCES = {
     "cache": Source("figures/cache/quick.json", cache.BLOCKS, cache.values),
     "conversion": Source("figures/conversion/quick.json", conversion.BLOCKS, conversion.values),
     "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
+    "relations": Source("figures/relations/quick.json", relations.BLOCKS, relations.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
     "decode": Source(
