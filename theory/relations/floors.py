@@ -1,9 +1,9 @@
 r"""What fewer heads than relations cannot do: three theorems (ours), and where each of them ends.
 
 Setting. Every item u has targets ``t_1(u), ..., t_R(u)``; item j carries a value ``v_j`` in ``R^a``, drawn
-independently of everything else with mean 0 and covariance I, independently between items. Head i reads
-``c_i = sum_j p_i(u, j) v_j`` with a softmax row ``p_i(u, .)`` (or any weights at all, of any sign). Slot r is to hold ``v_{t_r(u)}``. Error is the
-mean squared error over slots and entries; without reading anything it is 1.
+independently of everything else with mean 0 and covariance I, independently between items. Head i reads ``c_i = sum_j
+p_i(u, j) v_j`` with a softmax row ``p_i(u, .)`` (or any weights at all, of any sign). Slot r is to hold
+``v_{t_r(u)}``. Error is the mean squared error over slots and entries; without reading anything it is 1.
 
 1. *Mixtures*. If the R targets differ, the weights do not depend on the values, and the read-out is linear,
    ``y_r = sum_i B_ri c_i`` with any matrices ``B_ri`` (value and output projections are part of them, heads may be as
