@@ -31,7 +31,7 @@ def load(name):
 def record(point, **changes):
     """What comes out where everything is as expected."""
     floor = error_floor(point.num_relations, point.num_heads)
-    error = floor + 0.001 * (1 + point.seed)
+    error = floor + 0.002 * (1 + point.seed)
     if point.attention == "mixed" and point.values == "signs":
         error = floor / 10
     if point.total_key_dim == 12 and point.num_heads == point.num_relations:
@@ -122,15 +122,8 @@ def test_tables_values_and_the_figure_are_made_of_the_records(tmp_path):
     cells = table.error_cells(data)
     assert cells is not None
     [line] = [row for row in cells.rows if row[:3] == ("4", "linear", "60")]
-    assert line[3:] == (
-        "0.751 (0.753)",
-        "0.501 (0.502)",
-        "0.251 (0.252)",
-        "0.001 (0.002)",
-        "0.001 (0.002)",
-        "0.001 (0.002)",
-    )
-    assert table.values(data)["linear.gaussian.trained.r2.h1.k60"] == "0.501"
+    assert line[3:6] == ("0.752 (0.755)", "0.502 (0.505)", "0.252 (0.255)")
+    assert table.values(data)["linear.gaussian.trained.r2.h1.k60"] == "0.502"
     names = {path.name for path in figures.plot(json.loads(json.dumps(data)), tmp_path, "quick")}
     assert names == {f"quick-heads.{suffix}" for suffix in style.SUFFIXES} | {"quick-captions.md"}
     assert figures.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
