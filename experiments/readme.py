@@ -24,6 +24,7 @@ from experiments.audit import records as audit_records
 from experiments.audit import table as audit
 from experiments.cache import table as cache
 from experiments.capacity import prose as capacity
+from experiments.constructions import table as constructions
 from experiments.conversion import table as conversion
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
@@ -64,6 +65,7 @@ SOURCES = {
     "conversion": Source("figures/conversion/quick.json", conversion.BLOCKS, conversion.values),
     "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
     "relations": Source("figures/relations/quick.json", relations.BLOCKS, relations.values),
+    "constructions": Source("figures/constructions/quick.json", constructions.BLOCKS, constructions.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
     "decode": Source(
