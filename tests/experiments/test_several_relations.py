@@ -122,7 +122,7 @@ def test_tables_values_and_the_figure_are_made_of_the_records(tmp_path):
     cells = table.error_cells(data)
     assert cells is not None
     [line] = [row for row in cells.rows if row[:3] == ("4", "linear", "60")]
-    assert line[3:6] == ("0.752 (0.755)", "0.502 (0.505)", "0.252 (0.255)")
+    assert line[3:6] == ("0.752", "0.502", "0.252")
     assert table.values(data)["linear.gaussian.trained.r2.h1.k60"] == "0.502"
     names = {path.name for path in figures.plot(json.loads(json.dumps(data)), tmp_path, "quick")}
     assert names == {f"quick-heads.{suffix}" for suffix in style.SUFFIXES} | {"quick-captions.md"}
