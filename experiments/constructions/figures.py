@@ -27,8 +27,15 @@ _LOOKS = {
 }
 _SOURCES = {
     "greedy": Look("greedy training", BLUE, "o"),
+    CONVEX: Look("greedy, convex heads (d_k = d)", PURPLE, "v"),
     "joint": Look("joint training", BLACK, "X", filled=False),
 } | {name: look for name, look in _LOOKS.items() if name != CONVEX}
+
+
+def _source(row: Mapping[str, Any]) -> str:
+    """Greedy training fits free matrices where heads are as wide as items."""
+    convex = row["source"] == "greedy" and row["total_key_dim"] >= row["num_heads"] * row["d_model"]
+    return CONVEX if convex else row["source"]
 
 
 def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
@@ -57,7 +64,7 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
 def budgets(data: Mapping[str, Any]) -> Drawn:
     """Least budgets against the number of heads, beside predictions, theorems and trainers."""
     rows = records(data, "thresholds")
-    sizes = list(dict.fromkeys((row["num_items"], row["d_model"]) for row in rows))
+    sizes = sorted({(row["num_items"], row["d_model"]) for row in rows})
     if not sizes:
         return None
     columns = min(2, len(sizes))
@@ -194,7 +201,7 @@ def precision(data: Mapping[str, Any]) -> Drawn:
     for axes, (m, d) in zip(grid[0], sizes, strict=True):
         here = select(rows, num_items=m, d_model=d)
         for name, look in _SOURCES.items():
-            own = sorted(select(here, source=name), key=lambda row: row["total_key_dim"])
+            own = sorted((row for row in here if _source(row) == name), key=lambda row: row["total_key_dim"])
             if own:
                 shown[name] = look
                 style.interval_bars(

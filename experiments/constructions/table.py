@@ -25,7 +25,7 @@ def budget_cells(data: Mapping[str, Any]) -> Cells | None:
     rows = records(data, "thresholds")
     heads = sorted({row["num_heads"] for row in rows})
     lines = []
-    for m, d in dict.fromkeys((row["num_items"], row["d_model"]) for row in rows):
+    for m, d in sorted({(row["num_items"], row["d_model"]) for row in rows}):
         for construction, name in NAMES.items():
             own = select(rows, num_items=m, d_model=d, construction=construction)
             if not own:
@@ -34,15 +34,15 @@ def budget_cells(data: Mapping[str, Any]) -> Cells | None:
             for h in heads:
                 at = select(own, num_heads=h)
                 cells.append(_budget(at[0]) if at else "")
-            lines.append((str(m), str(d), name, *cells))
+            lines.append((f"({m}, {d})", name, *cells))
         best = select(records(data, "trained"), num_items=m, d_model=d, trainer="best")
         if best:
             found = {row["num_heads"]: row["exact_total_key_dim"] for row in best}
             cells = [f"{found[h]:.0f}" if found.get(h) is not None else "" for h in heads]
-            lines.append((str(m), str(d), "best trainer", *cells))
+            lines.append((f"({m}, {d})", "best trainer", *cells))
     if not lines:
         return None
-    columns = ("m", "d", "heads by", *(f"h = {h}" for h in heads))
+    columns = ("(m, d)", "heads by", *(f"h = {h}" for h in heads))
     note = (
         "Total key dimension at which half of the seeds are recovered exactly (predicted); –: at no d_k up to d. "
         "Best trainer: from figures/capacity/paper.json, exact recovery."
@@ -55,7 +55,7 @@ def _budget(row: Mapping[str, Any]) -> str:
     if row["construction"] == CONVEX:
         return measured
     predicted = "–" if row["predicted_total_key_dim"] is None else f"{row['predicted_total_key_dim']}"
-    return f"{measured} ({predicted})"
+    return f"{measured}\n({predicted})"
 
 
 def precision_cells(data: Mapping[str, Any]) -> Cells | None:
