@@ -45,7 +45,7 @@ export CHECK_PYTHON
 PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models text capacity retrieval roles rank relations constructions figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models text capacity retrieval roles rank relations constructions bands figures test test-all lint bench bench-gpu readme clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -93,6 +93,9 @@ relations: setup ## run the relations experiment (several relations at once) lik
 constructions: setup ## run the constructions experiment (explicit heads, bits a weight) likewise (PRESET=smoke, quick or paper)
 	@$(RUN) -m experiments run constructions --preset "$(PRESET)"
 
+bands: setup ## run the bands experiment (do heads take relations?) likewise (PRESET=smoke, quick or paper)
+	@$(RUN) -m experiments run bands --preset "$(PRESET)"
+
 figures: setup ## draw the figures again from the committed records
 	@$(RUN) -m experiments plot capacity
 	@$(RUN) -m experiments plot retrieval
@@ -100,6 +103,7 @@ figures: setup ## draw the figures again from the committed records
 	@$(RUN) -m experiments plot roles
 	@$(RUN) -m experiments plot relations
 	@$(RUN) -m experiments plot constructions
+	@$(RUN) -m experiments plot bands
 
 test: setup ## run the tests but the slow ones, then the numerical ones once more in float64
 	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) -m "not slow" $(WORKERS)

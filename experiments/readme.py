@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from experiments import bench_heads, bench_tables, style
 from experiments.audit import records as audit_records
 from experiments.audit import table as audit
+from experiments.bands import table as bands
 from experiments.cache import table as cache
 from experiments.capacity import prose as capacity
 from experiments.constructions import table as constructions
@@ -66,6 +67,7 @@ SOURCES = {
     "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
     "relations": Source("figures/relations/quick.json", relations.BLOCKS, relations.values),
     "constructions": Source("figures/constructions/quick.json", constructions.BLOCKS, constructions.values),
+    "bands": Source("figures/bands/quick.json", bands.BLOCKS, bands.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
     "decode": Source(
