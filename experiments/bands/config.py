@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 
-from theory.problems import check_problem
-from theory.word_relations import KINDS
+from theory.word_relations import KINDS, load_word_relations
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class BandsConfig:
     """Fields of the bands experiment; every one can be overridden on the command line.
 
     Attributes:
-        num_pairs: pairs of words; each seed draws its own.
+        num_pairs: pairs of words, as many of each of the four kinds; each seed draws its own.
         d_model: width of the embeddings.
         embedding: ``minilm-pca`` or ``minilm-pca-whitened``.
         num_heads: heads of joint and greedy training; one head a kind is four.
@@ -66,11 +66,9 @@ def resolve(config: BandsConfig, given: Collection[str]) -> BandsConfig:
         raise ValueError(
             f"embedding: expected 'minilm-pca' or 'minilm-pca-whitened', got {config.embedding!r}"
         )
-    check_problem(  # with drawn embeddings: the model may be missing, and is then left out
-        num_items=2 * config.num_pairs,
-        num_edges=config.num_pairs,
-        d_model=config.d_model,
-        embedding="gaussian",
-        graph="words-shuffled",
-    )
+    most = len(KINDS) * min(Counter(load_word_relations().kinds).values())
+    if config.num_pairs % len(KINDS) or config.num_pairs > most:
+        raise ValueError(
+            f"num_pairs: expected a multiple of {len(KINDS)} up to {most}, got {config.num_pairs}"
+        )
     return config

@@ -42,7 +42,8 @@ def arms_cells(data: Mapping[str, Any]) -> Cells | None:
     note = (
         "NMI: normalised mutual information of winning head and kind of relation (median over seeds); chance: 97.5% "
         "quantile of shuffled kinds; above: runs beyond their own quantile. Q, K, rand.: mean squared cosine "
-        "of the principal angles between heads' query and key subspaces, and between random ones. Shuffled: the words' targets."
+        "of the principal angles between heads' query and key subspaces, and between random ones. Shuffled: the words' "
+        "targets."
     )
     return Cells("Do heads take relations?", columns, tuple(lines), note)
 
@@ -59,7 +60,7 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
 
 
 def values(data: Mapping[str, Any]) -> dict[str, str]:
-    """Numbers for prose: ``nmi.GRAPH.TRAINER.kD_K``; with ``-chance``, ``-above``, ``-exact``, ``-queries``, ``-keys``."""
+    """Numbers for prose: ``nmi.GRAPH.TRAINER.kD_K``; with ``-chance``, ``-above``, ``-exact``, ``-queries`` ..."""
     out = {}
     for row in records(data, "arms"):
         name = f"nmi.{row['graph']}.{row['trainer']}.k{row['total_key_dim']}"

@@ -10,8 +10,9 @@ import numpy as np
 
 from experiments.bands.config import BandsConfig
 from experiments.points import Kind, Record
-from theory.embeddings import minilm_available
-from theory.problems import Problem, make_problem, seeded_rng
+from theory.embeddings import minilm_available, minilm_vectors, minilm_word_rows
+from theory.graphs import from_edges, permutation_graph
+from theory.problems import Problem, seeded_rng
 from theory.recognition import channel_scores, evaluate
 from theory.relations import (
     against_shuffled,
@@ -83,28 +84,44 @@ def grid(config: BandsConfig) -> list[BandsPoint]:
     return points
 
 
+def words_problem(num_pairs: int, d_model: int, embedding: str, graph: str, seed: int) -> Problem:
+    """Pairs of words, as many of each kind: sources first, then targets, each in the order of kinds.
+
+    Like ``words`` and ``words-shuffled`` of `theory.problems`, which draw from all kinds together: even numbers make
+    heads of one kind problems of one size.
+
+    Args:
+        num_pairs: a multiple of the number of kinds.
+        d_model: width.
+        embedding: one of MiniLM's.
+        graph: ``words``, or ``words-shuffled`` with the targets deranged.
+        seed: of the pairs and of the shuffle.
+    """
+    relations, rng = load_word_relations(), seeded_rng(seed, "bands, words")
+    kinds = np.array([RELATIONS.index(kind) for kind in relations.kinds])
+    each = num_pairs // len(RELATIONS)
+    chosen = np.concatenate(
+        [rng.choice(np.flatnonzero(kinds == kind), each, replace=False) for kind in range(len(RELATIONS))]
+    )
+    labels = tuple(relations.sources[i] for i in chosen) + tuple(relations.targets[i] for i in chosen)
+    edges = np.stack([np.arange(num_pairs)] * 2, axis=1)
+    if graph == "words-shuffled":
+        edges = permutation_graph(num_pairs, rng).edges
+    row_of = minilm_word_rows()
+    vectors = minilm_vectors(embedding, d_model)[[row_of[label] for label in labels]]
+    return Problem(vectors, from_edges(2 * num_pairs, edges + np.array([0, num_pairs])), labels)
+
+
 def kinds_of_sources(problem: Problem) -> np.ndarray:
     """The kind of relation that the source of every edge is listed with."""
-    relations = load_word_relations()
-    kind_of = {
-        source: RELATIONS.index(kind) for source, kind in zip(relations.sources, relations.kinds, strict=True)
-    }
-    labels = problem.labels or ()
-    return np.array([kind_of[labels[source]] for source in problem.graph.edges[:, 0]])
+    return problem.graph.edges[:, 0] // (problem.graph.num_edges // len(RELATIONS))
 
 
 def compute(points: Sequence[BandsPoint]) -> list[Record]:
     """Train all seeds of one configuration and measure what their heads do."""
     first, started = points[0], time.perf_counter()
     problems = [
-        make_problem(
-            num_items=2 * first.num_edges,
-            num_edges=first.num_edges,
-            d_model=first.d_model,
-            embedding=first.embedding,
-            graph=first.graph,
-            seed=point.seed,
-        )
+        words_problem(first.num_edges, first.d_model, first.embedding, first.graph, point.seed)
         for point in points
     ]
     found = trained(first, problems, [point.seed for point in points])
@@ -121,10 +138,7 @@ def trained(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Query and key weights of a channel for each problem."""
     if first.trainer == BY_KIND:
-        return [
-            _one_head_a_kind(problem, seed, first.head_dim)
-            for problem, seed in zip(problems, seeds, strict=True)
-        ]
+        return _one_head_a_kind(problems, seeds, first.head_dim)
     channels = train(
         "joint" if first.trainer == "joint" else "greedy",
         np.stack([problem.embeddings for problem in problems]),
@@ -141,29 +155,38 @@ def _width(head_dim: int) -> int:
     return 1 << (head_dim - 1).bit_length()
 
 
-def _one_head_a_kind(problem: Problem, seed: int, head_dim: int) -> tuple[np.ndarray, np.ndarray]:
+def _one_head_a_kind(
+    problems: Sequence[Problem], seeds: Sequence[int], head_dim: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Heads at their common threshold 1, each fitted to the edges of one kind against all other pairs.
 
-    Edges of other kinds are among these: a head keeps them out. Training wants the same number of edges in every problem of a batch, so a
-    kind is a batch of its own. A kind without an edge gets a head of zeros.
+    Edges of other kinds are among these: a head keeps them out.
     """
-    kinds, edges = kinds_of_sources(problem), problem.graph.edges
-    queries, keys = np.zeros((2, len(RELATIONS), problem.embeddings.shape[1], head_dim), np.float32)
-    for kind in range(len(RELATIONS)):
-        own = np.zeros_like(problem.graph.adjacency())
-        own[tuple(edges[kinds == kind].T)] = True
-        if own.any():
-            [channel] = train(
-                "greedy",
-                problem.embeddings[None],
-                own[None],
-                num_heads=1,
-                head_dim=head_dim,
-                seeds=[seed],
-                max_head_dim=_width(head_dim),
-            )
-            queries[kind], keys[kind] = channel.query_weights[0], channel.key_weights[0]
-    return queries, keys
+    adjacency = []
+    for problem in problems:
+        edges, kinds = problem.graph.edges, kinds_of_sources(problem)
+        for kind in range(len(RELATIONS)):
+            own = np.zeros_like(problem.graph.adjacency())
+            own[tuple(edges[kinds == kind].T)] = True
+            adjacency.append(own)
+    each = len(RELATIONS)
+    channels = train(
+        "greedy",
+        np.repeat(np.stack([problem.embeddings for problem in problems]), each, axis=0),
+        np.stack(adjacency),
+        num_heads=1,
+        head_dim=head_dim,
+        seeds=[seed for seed in seeds for _ in RELATIONS],
+        max_head_dim=_width(head_dim),
+    )
+    heads = [channels[i : i + each] for i in range(0, len(channels), each)]
+    return [
+        (
+            np.concatenate([channel.query_weights for channel in own]),
+            np.concatenate([channel.key_weights for channel in own]),
+        )
+        for own in heads
+    ]
 
 
 def measured(point: BandsPoint, problem: Problem, queries: np.ndarray, keys: np.ndarray) -> Record:
