@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -111,7 +112,7 @@ def budgets(data: Mapping[str, Any]) -> Drawn:
         axes.set_ylabel(r"total key dimension $D_K$")
     for axes in list(grid.flat)[len(sizes) :]:
         axes.set_visible(False)
-    handles = [style.handle(look, linestyle="none") for look in _LOOKS.values()]
+    handles: list[Artist] = [style.handle(look, linestyle="none") for look in _LOOKS.values()]
     handles.append(style.handle(Look("best trainer", BLUE, "o"), linestyle="none"))
     handles.append(style.line_handle("prediction for a construction", style.PREDICTION))
     handles.append(style.line_handle("prediction: fixed partition", style.PARTITION))
@@ -176,7 +177,9 @@ def noise(data: Mapping[str, Any]) -> Drawn:
     right.set_ylim(*style.SHARE_LIMITS)
     right.set_xlabel("predicted probability of exact recovery")
     right.set_ylabel("share of seeds")
-    handles = [style.handle(look, linestyle="none") for name, look in _LOOKS.items() if name != CONVEX]
+    handles: list[Artist] = [
+        style.handle(look, linestyle="none") for name, look in _LOOKS.items() if name != CONVEX
+    ]
     handles.append(style.line_handle("prediction", style.PREDICTION))
     style.legend_below(figure, handles, 4)
     caption = (
@@ -224,7 +227,7 @@ def precision(data: Mapping[str, Any]) -> Drawn:
         axes.set_xlabel(r"total key dimension $D_K$")
         axes.set_ylim(0, 1 + max(row["most_bits"] for row in rows))
     grid[0, 0].set_ylabel("bits a weight")
-    handles = [style.handle(look, linestyle="none") for look in shown.values()]
+    handles: list[Artist] = [style.handle(look, linestyle="none") for look in shown.values()]
     handles.append(style.area_handle("cannot name the graph (counting)", style.IMPOSSIBLE))
     style.legend_below(figure, handles, 3 if len(sizes) > 1 else 2)
     caption = (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from experiments import style
@@ -84,7 +85,7 @@ def heads(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         axes.set_xticks(range(1, most + 1))
         axes.set_ylim(-0.04, 1.0)
     grid[0, 0].set_ylabel("mean squared error\n(values' variance)")
-    handles = [style.handle(look, linestyle="none") for look in shown]
+    handles: list[Artist] = [style.handle(look, linestyle="none") for look in shown]
     handles.append(style.area_handle("below (R - h) / R (theorem)", style.IMPOSSIBLE))
     style.legend_below(figure, handles, 3)
     smaller = sorted({row["total_key_dim"] for row in rows} - {largest})

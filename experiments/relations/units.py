@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 
 from experiments.points import Kind, Record
 from experiments.relations.config import RelationsConfig
@@ -64,14 +65,15 @@ KINDS = {
 
 def grid(config: RelationsConfig) -> list[RelationsPoint]:
     """All points of a configuration."""
-    arms: list[tuple[int, Readout, Law, Attention]] = [
-        (k, "linear", "gaussian", "trained") for k in config.total_key_dim
-    ]
+    arms: list[tuple[int, Readout, Law, Attention]] = []
+    for budget in config.total_key_dim:
+        arms.append((budget, "linear", "gaussian", "trained"))
     if config.mlp:
         first = config.total_key_dim[0]
         laws: tuple[Law, ...] = ("gaussian", "signs")
         kinds: tuple[Attention, ...] = ("trained", "mixed")
-        arms += [(first, "mlp", law, attention) for law in laws for attention in kinds]
+        for law, attention in product(laws, kinds):
+            arms.append((first, "mlp", law, attention))
     return [
         RelationsPoint(
             num_relations=relations,

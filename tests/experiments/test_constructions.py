@@ -37,11 +37,14 @@ def test_batches_of_a_preset_come_back_and_searches_start(name):
         [(unit, members)] = to_units(KINDS, points)
         assert from_unit(KINDS, unit) == members
     asked = []
-    for part in parts_of(
-        PRESETS[name], lambda points: asked.append(points) or [{"exact_recovery": True}] * len(points)
-    ):
+
+    def ask(points):
+        asked.append(points)
+        return [{"exact_recovery": True} for _ in points]
+
+    for part in parts_of(PRESETS[name], ask):
         part.run()
-    assert len(asked) >= len(parts_of(PRESETS[name], asked.append))
+    assert len(asked) >= len(parts_of(PRESETS[name], ask))
 
 
 def test_each_verdict_can_fail():

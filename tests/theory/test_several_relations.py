@@ -145,35 +145,46 @@ def test_answers_are_mixtures_read_out():
     )
 
 
-def test_one_head_reads_one_relation_and_two_read_two():
+@pytest.mark.parametrize("heads", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_one_head_reads_one_relation_and_two_read_two(heads):
     tasks = [make_relations(16, 12, 2, seed) for seed in range(2)]
-    found = {}
-    for heads in (1, 2):
-        model = RelationsModel(num_heads=heads, head_dim=12 // heads, value_dim=2, num_steps=400, num_test=64)
-        found[heads] = train_relations(model, tasks, [0, 1])
-    for run in found[1]:
-        assert 0.5 - 1e-5 <= run.expected_error < 0.56
+    model = RelationsModel(num_heads=heads, head_dim=12 // heads, value_dim=2, num_steps=400, num_test=64)
+    runs = train_relations(model, tasks, [0, 1])
+    errors = [run.expected_error for run in runs if run.expected_error is not None]
+    accuracies = [run.accuracy for run in runs if run.accuracy is not None]
+    assert len(errors) == len(accuracies) == 2
+    if heads == 2:
+        assert min(errors) < 0.1
+        assert max(accuracies) > 0.9
+        return
+    for run in runs:
+        assert run.standard_error is not None
         assert run.error == pytest.approx(run.expected_error, abs=5 * run.standard_error)
-    assert min(run.expected_error for run in found[2]) < 0.1
-    assert max(run.accuracy for run in found[1]) < 0.7 < 0.9 < max(run.accuracy for run in found[2])
+    assert min(errors) >= 0.5 - 1e-5
+    assert max(errors) < 0.56
+    assert max(accuracies) < 0.7
 
 
-def test_an_mlp_reads_two_signs_from_one_mixture():
-    task = make_relations(16, 8, 2, seed=0)
-    sizes = {
-        "num_heads": 1,
-        "head_dim": 8,
-        "readout": "mlp",
-        "attention": "mixed",
-        "value_dim": 1,
-        "hidden": 16,
-    }
-    runs = {
-        law: train_relations(RelationsModel(law=law, num_steps=500, num_test=512, **sizes), [task], [0])[0]
-        for law in ("signs", "gaussian")
-    }
-    assert runs["signs"].error < 0.1
-    assert runs["gaussian"].error >= 0.5 - 4 * runs["gaussian"].standard_error
+@pytest.mark.parametrize("law", ["signs", pytest.param("gaussian", marks=pytest.mark.slow)])
+def test_an_mlp_reads_two_signs_from_one_mixture_but_not_two_normal_numbers(law):
+    model = RelationsModel(
+        num_heads=1,
+        head_dim=8,
+        readout="mlp",
+        attention="mixed",
+        value_dim=1,
+        hidden=16,
+        law=law,
+        num_steps=500,
+        num_test=512,
+    )
+    [run] = train_relations(model, [make_relations(16, 8, 2, seed=0)], [0])
+    assert run.error is not None
+    assert run.standard_error is not None
+    if law == "signs":
+        assert run.error < 0.1
+    else:
+        assert run.error >= 0.5 - 4 * run.standard_error
 
 
 @pytest.mark.parametrize(
