@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.bands.table import NAMES
+from experiments.bands.table import NAMES, sorted_arms
 from experiments.reading import Record, records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, VERMILLION, Look
 
@@ -49,7 +49,7 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
 
 def heads(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     """Information and overlaps of every run, beside chance."""
-    arms, points = records(data, "arms"), records(data, "points")
+    arms, points = sorted_arms(data), records(data, "points")
     if not arms:
         return None
     figure, grid = style.grid(1, 3, style.DOUBLE_WIDTH, 3.0)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from experiments import claims
-from experiments.reading import records
+from experiments.reading import Record, records
 from experiments.tables import Cells, markdown_of
 
 NAMES = {
@@ -19,10 +19,19 @@ NAMES = {
 }
 
 
+def sorted_arms(data: Mapping[str, Any]) -> list[Record]:
+    """Arms in the order of `NAMES`, by budget."""
+    order = {key: index for index, key in enumerate(NAMES)}
+    return sorted(
+        records(data, "arms"),
+        key=lambda row: (order.get((row["graph"], row["trainer"]), 9), row["total_key_dim"]),
+    )
+
+
 def arms_cells(data: Mapping[str, Any]) -> Cells | None:
     """One row for each arm. None without any."""
     lines = []
-    for row in records(data, "arms"):
+    for row in sorted_arms(data):
         lines.append(
             (
                 NAMES.get((row["graph"], row["trainer"]), row["trainer"]),
