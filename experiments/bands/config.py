@@ -30,8 +30,8 @@ class BandsConfig:
     embedding: str = "minilm-pca-whitened"
     num_heads: int = 4
     joint: tuple[int, ...] = (32, 48)
-    greedy: tuple[int, ...] = (16, 32)
-    by_kind: tuple[int, ...] = (16, 24, 32, 48)
+    greedy: tuple[int, ...] = (8, 12, 16, 32)
+    by_kind: tuple[int, ...] = (8, 12, 16, 48)
     seeds: int = 8
     shuffles: int = 1000
 
@@ -40,7 +40,7 @@ PRESETS = {
     "smoke": BandsConfig(num_pairs=16, d_model=12, joint=(24,), greedy=(), by_kind=(), seeds=2, shuffles=50),
     "quick": BandsConfig(),
     "paper": BandsConfig(
-        num_pairs=144, d_model=24, joint=(48, 64), greedy=(24, 48), by_kind=(24, 32, 48, 64), seeds=16
+        num_pairs=144, d_model=24, joint=(48, 64), greedy=(12, 16, 24, 48), by_kind=(12, 16, 24, 48), seeds=16
     ),
 }
 
