@@ -82,6 +82,9 @@ EXPERIMENTS = {
     "tries": "experiments.tries.experiment:EXPERIMENT",
     "audit": "experiments.audit.experiment:EXPERIMENT",
     "rank": "experiments.rank.experiment:EXPERIMENT",
+    "bands": "experiments.bands.experiment:EXPERIMENT",
+    "constructions": "experiments.constructions.experiment:EXPERIMENT",
+    "relations": "experiments.relations.experiment:EXPERIMENT",
     "conversion": "experiments.conversion.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""

@@ -22,11 +22,14 @@ from typing import Any, NamedTuple
 from experiments import bench_heads, bench_tables, style
 from experiments.audit import records as audit_records
 from experiments.audit import table as audit
+from experiments.bands import table as bands
 from experiments.cache import table as cache
 from experiments.capacity import prose as capacity
+from experiments.constructions import table as constructions
 from experiments.conversion import table as conversion
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
+from experiments.relations import table as relations
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
 from experiments.tries import table as tries
@@ -62,6 +65,9 @@ SOURCES = {
     "cache": Source("figures/cache/quick.json", cache.BLOCKS, cache.values),
     "conversion": Source("figures/conversion/quick.json", conversion.BLOCKS, conversion.values),
     "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
+    "relations": Source("figures/relations/quick.json", relations.BLOCKS, relations.values),
+    "constructions": Source("figures/constructions/quick.json", constructions.BLOCKS, constructions.values),
+    "bands": Source("figures/bands/quick.json", bands.BLOCKS, bands.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source(
         "figures/bench/attention.json",

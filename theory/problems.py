@@ -35,7 +35,7 @@ from theory.graphs import (
     read_edges,
     regular_graph,
 )
-from theory.relations import load_word_relations
+from theory.word_relations import load_word_relations
 
 EMBEDDINGS = ("gaussian", "orthonormal", *MINILM_EMBEDDINGS)
 GRAPHS = ("permutation", "regular", "random", "words", "words-shuffled")

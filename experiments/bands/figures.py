@@ -1,0 +1,95 @@
+"""The figure of the `bands` experiment, drawn from what a complete run wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import style
+from experiments.bands.table import NAMES, sorted_arms
+from experiments.reading import Record, records, seed_range, select
+from experiments.style import BLACK, BLUE, GREEN, ORANGE, VERMILLION, Look
+
+_LOOKS = {
+    ("words", "joint"): Look("joint", VERMILLION, "s"),
+    ("words-shuffled", "joint"): Look("joint, targets shuffled", ORANGE, "s"),
+    ("words", "greedy"): Look("greedy", BLUE, "o"),
+    ("words", "by-kind"): Look("one head a kind", GREEN, "D"),
+}
+_CHANCE = Look("shuffled kinds / random subspaces, 95%", BLACK, "_")
+
+
+def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
+    """Draw the figure, if the run has records for it, and write down what it shows.
+
+    Returns:
+        Paths written: ``<stem>-heads.svg`` and ``.png``, then ``<stem>-captions.md``.
+    """
+    preset = data.get("preset", stem)
+    text = (
+        f"# Figures of `bands`, preset `{preset}`\n\nDrawn by `python -m experiments plot bands "
+        f"--preset {preset}` from the records in `{stem}.json`.\n"
+    )
+    paths: list[Path] = []
+    with style.context():
+        drawn = heads(data)
+        if drawn is not None:
+            paths += style.save(drawn[0], out_dir / f"{stem}-heads")
+            text += f"\n## {stem}-heads\n\n![{stem}-heads]({stem}-heads.svg)\n\n{drawn[1]}\n"
+    for item in data.get("left_out") or []:
+        text += f"\nLeft out: `{item['what']}`: {item['why']} (`{item['how_to_get']}`)\n"
+    path = out_dir / f"{stem}-captions.md"
+    style.write(path, text.encode())
+    return [*paths, path]
+
+
+def heads(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
+    """Information and overlaps of every run, beside chance."""
+    arms, points = sorted_arms(data), records(data, "points")
+    if not arms:
+        return None
+    figure, grid = style.grid(1, 3, style.DOUBLE_WIDTH, 3.0)
+    names = ("information", "query_overlap", "key_overlap")
+    for axes, name in zip(grid[0], names, strict=True):
+        for x, arm in enumerate(arms):
+            own = select(points, **{key: arm[key] for key in ("graph", "trainer", "total_key_dim")})
+            _column(axes, x, own, _LOOKS[arm["graph"], arm["trainer"]], name)
+        axes.set_xticks(range(len(arms)), [str(arm["total_key_dim"]) for arm in arms])
+        axes.set_xlabel(r"total key dimension $D_K$")
+        axes.set_ylim(-0.03, 1.03)
+    grid[0, 0].set_ylabel("normalised mutual information")
+    grid[0, 0].set_title("winning head and kind of relation")
+    grid[0, 1].set_ylabel(r"mean $\cos^2$ of principal angles")
+    grid[0, 1].set_title("query subspaces of two heads")
+    grid[0, 2].set_title("key subspaces of two heads")
+    present = dict.fromkeys((arm["graph"], arm["trainer"]) for arm in arms)
+    handles = [style.handle(_LOOKS[key], NAMES[key], linestyle="none") for key in present]
+    handles.append(style.handle(_CHANCE, linestyle="none"))
+    style.legend_below(figure, handles, 3)
+    first = arms[0]
+    caption = (
+        f"Four kinds of relations between words ({first['num_edges']} pairs, d = {first['d_model']}, "
+        f"{first['num_heads']} heads; {seed_range(arm['runs'] for arm in arms)}). Filled: runs that recover the graph "
+        "exactly, open: those that do not. Left: how much the winning head of a pair tells of its kind (with targets "
+        "shuffled: of its source's kind). Middle, right: overlap of two heads' subspaces, over heads that win a pair: "
+        "bands of their own would lie below random subspaces. Black: 2.5% and 97.5% of chance, medians over runs "
+        "(shuffled kinds: mean and 97.5%)."
+    )
+    return figure, caption
+
+
+def _column(axes: Axes, x: int, rows: Sequence[Record], look: Look, name: str) -> None:
+    rows = [row for row in rows if row[name] is not None]
+    for index, row in enumerate(rows):
+        shift = 0.5 * (index / max(1, len(rows) - 1) - 0.5)
+        face = look.color if row["exact_recovery"] else "white"
+        axes.plot(x + shift, row[name], look.marker, color=look.color, markerfacecolor=face, markersize=3)
+    ends = ("shuffled_mean", "shuffled_high") if name == "information" else ("random_low", "random_high")
+    for end in ends:
+        values = sorted(row[end] for row in rows)
+        if values:
+            axes.plot([x - 0.4, x + 0.4], [values[len(values) // 2]] * 2, color=BLACK, linewidth=0.9)

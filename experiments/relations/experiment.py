@@ -1,0 +1,86 @@
+"""The relations experiment as the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from experiments.claims import claim_lines
+from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.points import Record, to_units
+from experiments.progress import show_lines
+from experiments.relations import figures, records, table, units
+from experiments.relations.config import PRESETS, RelationsConfig, resolve
+from experiments.relations.units import RelationsPoint
+
+
+class Relations(Experiment[RelationsConfig]):
+    """How many heads R relations at once need."""
+
+    name = "relations"
+    summary = "several relations at once: what h < R heads cannot return, and what a read-out can make up for"
+    presets = PRESETS
+    kinds = units.KINDS
+
+    def resolve(self, config: RelationsConfig, given: Collection[str]) -> RelationsConfig:
+        """Check a configuration."""
+        return resolve(config, given)
+
+    def points(self, config: RelationsConfig) -> list[RelationsPoint]:
+        """The grid."""
+        return units.grid(config)
+
+    def parts(self, config: RelationsConfig, ask: Ask) -> list[Part]:
+        """One part a batch, weighted by about what it costs."""
+        return [
+            Part(self.describe(points, None), partial(ask, points), len(points), units.work_of(points[0]))
+            for _, points in to_units(self.kinds, self.points(config))
+        ]
+
+    def compute(self, points: Sequence[RelationsPoint]) -> list[Record]:
+        """All seeds of one model."""
+        return units.compute(points)
+
+    def summary_of(self, config: RelationsConfig, ask: Ask, rows: Rows) -> Rows:
+        """Curves, verdicts."""
+        return records.summary(rows)
+
+    def describe(self, points: Sequence[RelationsPoint], records: Sequence[Record] | None) -> str:
+        """One line on a batch."""
+        p = points[0]
+        said = (
+            f"R = {p.num_relations}, D_K = {p.total_key_dim}, {p.num_heads} heads, {p.readout} read-out, "
+            f"{p.values}, attention {p.attention}"
+        )
+        errors = [r["error"] for r in records or () if r["error"] is not None]
+        return f"{said}: error {min(errors):.3f}" if errors else said
+
+    def group(self, point: RelationsPoint) -> str:
+        """The curve that a point belongs to."""
+        return f"R = {point.num_relations}, {point.readout} read-out, {point.values}"
+
+    def estimate(self, points: Sequence[RelationsPoint], records: Sequence[Record]) -> str:
+        """Least error by head count."""
+        best: dict[int, float] = {}
+        for record in records:
+            if record["error"] is not None:
+                h = record["num_heads"]
+                best[h] = min(record["error"], best.get(h, float("inf")))
+        return "error " + ", ".join(f"h = {h}: {best[h]:.2f}" for h in sorted(best))
+
+    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+        """Draw the figure."""
+        return figures.plot(data, folder, stem)
+
+    def show(self, data: Mapping[str, Any], console: Console) -> None:
+        """Print the tables."""
+        for rows in table.rich_tables(data):
+            console.print(rows)
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+
+
+EXPERIMENT = Relations()
