@@ -45,7 +45,7 @@ export CHECK_PYTHON
 PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models text capacity retrieval roles rank figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models text capacity retrieval roles rank translation figures test test-all lint bench bench-gpu readme clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -87,11 +87,15 @@ roles: setup ## measure what the heads of pretrained models do (PRESET=smoke, qu
 rank: setup ## run the rank experiment (what a head of size d_k can produce) likewise (PRESET=smoke, quick or paper)
 	@$(RUN) -m experiments run rank --preset "$(PRESET)"
 
+translation: setup ## run the translation experiment (head count against head size on verses; needs `make text`) likewise
+	@$(RUN) -m experiments run translation --preset "$(PRESET)"
+
 figures: setup ## draw the figures again from the committed records
 	@$(RUN) -m experiments plot capacity
 	@$(RUN) -m experiments plot retrieval
 	@$(RUN) -m experiments plot rank
 	@$(RUN) -m experiments plot roles
+	@$(RUN) -m experiments plot translation
 
 test: setup ## run the tests but the slow ones, then the numerical ones once more in float64
 	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) -m "not slow" $(WORKERS)

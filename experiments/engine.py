@@ -83,13 +83,14 @@ EXPERIMENTS = {
     "audit": "experiments.audit.experiment:EXPERIMENT",
     "rank": "experiments.rank.experiment:EXPERIMENT",
     "conversion": "experiments.conversion.experiment:EXPERIMENT",
+    "translation": "experiments.translation.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 
 C = TypeVar("C")
 Ask = Callable[[Sequence[Point]], list[Record]]
 Rows = dict[str, list[Record]]
-NOT_COMPARED = ("seconds", "provenance")
+NOT_COMPARED = ("seconds", "seconds_per_step", "provenance")
 """Fields of a record that a second computation may change."""
 
 

@@ -29,6 +29,7 @@ from experiments.pruning import table as pruning
 from experiments.rank import table as rank
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
+from experiments.translation import table as translation
 from experiments.tries import table as tries
 
 ROOT = Path(__file__).parents[1]
@@ -62,6 +63,8 @@ SOURCES = {
     "cache": Source("figures/cache/quick.json", cache.BLOCKS, cache.values),
     "conversion": Source("figures/conversion/quick.json", conversion.BLOCKS, conversion.values),
     "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
+    "translation": Source("figures/translation/quick.json", translation.BLOCKS, translation.values),
+    "translation-paper": Source("figures/translation/paper.json", translation.BLOCKS, translation.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
     "decode": Source(
