@@ -84,7 +84,7 @@ _BASE = TranslationConfig(
 PRESETS = {
     "smoke": TranslationConfig(
         pairs=COPY,
-                vocab_size=275,
+        vocab_size=275,
         d_model=32,
         d_ff=64,
         num_layers=1,

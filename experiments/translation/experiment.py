@@ -35,7 +35,8 @@ class Translation(Experiment[TranslationConfig]):
         """The baselines, then one part a setting, which first has its arm's learning rate chosen."""
         if not _has_text(config):
             return []
-        parts = [Part("baselines", lambda: ask(plan.baseline(config)), 1, 1e-3)]
+        base = plan.baseline(config)
+        parts = [Part("baselines", lambda: ask(base), 1, plan.work_of(base[0]) / 10)]
         seen: set[TranslationPoint] = set()
         for arm, own in plan.settings(config).items():
             for setting in own:

@@ -101,8 +101,8 @@ def arms(data: Mapping[str, Any]) -> Drawn:
             if base:
                 scale = base[0]["perplexity"] / BASE.perplexity
                 width = rows[0]["value_head_dim"] / BASE.value_head_dim
-                shown = [(row.head_dim * width, row.perplexity * scale) for row in ARMS["B"]]
-                axes.plot(*zip(*shown, strict=True), **_star())
+                stars = [(row.head_dim * width, row.perplexity * scale) for row in ARMS["B"]]
+                axes.plot(*zip(*stars, strict=True), **_star())
                 handles.append(_star_handle())
         elif rows is counts:
             _points(axes, rows, "num_heads", "perplexity", _HEADS)
@@ -128,11 +128,12 @@ def arms(data: Mapping[str, Any]) -> Drawn:
             axes.set_title("M, S: width: heads x size")
             axes.margins(x=0.25, y=0.2)
     style.legend_below(figure, handles, 3)
+    shown = [row for panel in panels for row in panel]
     caption = (
         "Perplexity on held-out books. B: d_k alone, values and everything else as in the standard setting; stars: "
         "published, at d_k over d_v and scaled to agree where d_k = d_v. F: heads of one size, whatever the width: "
         "parameters grow with h. M: half and a quarter of the width with heads of the standard size, twice and four "
-        f"times as many, against standard splits with as many parameters. {_intervals(sum(panels, []))}"
+        f"times as many, against standard splits with as many parameters. {_intervals(shown)}"
     )
     return figure, caption
 
