@@ -12,7 +12,7 @@ from experiments.points import Record
 from experiments.reading import select
 from experiments.translation.config import TranslationConfig
 
-FULL_TRAINING = 2000
+FULL_TRAINING = 1500
 """Steps from which on a run is one that a working system is expected of."""
 
 

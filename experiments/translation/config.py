@@ -57,7 +57,7 @@ class TranslationConfig:
     seeds: int = 3
     learning_rates: tuple[float, ...] = (3e-3,)
     tuning_steps: int = 800
-    num_steps: int = 2000
+    num_steps: int = 1800
     rows: int = 16
     length: int = 64
     warmup: int = 200
