@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from scipy import stats
 
@@ -121,8 +122,9 @@ def _agree(config: TranslationConfig, table: Table, _: Table) -> Verdict | None:
     }
     if len(rows) < 6 or min(row["num_steps"] for row in rows.values()) < FULL_TRAINING:
         return None
-    values = [[row[name] for row in rows.values()] for name in ("perplexity", "bleu")]
-    rho = float(stats.spearmanr(*values).statistic)
+    perplexity, bleu = ([row[name] for row in rows.values()] for name in ("perplexity", "bleu"))
+    found: Any = stats.spearmanr(perplexity, bleu)
+    rho = float(found.statistic)
     return rho <= -0.7, f"rank correlation {rho:.2f} over {len(rows)} settings"
 
 

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from experiments import verses
@@ -50,7 +49,7 @@ class Corpus:
 
 
 class Rows(NamedTuple):
-    """Rows of tokens; the leading axes are free.
+    """Rows of tokens, as arrays of NumPy or JAX of whole numbers; the leading axes are free.
 
     Attributes:
         source: ``(..., row, S)``.
@@ -59,10 +58,10 @@ class Rows(NamedTuple):
         target_segments: likewise.
     """
 
-    source: Int[np.ndarray, "*rows s"]
-    target: Int[np.ndarray, "*rows t"]
-    source_segments: Int[np.ndarray, "*rows s"]
-    target_segments: Int[np.ndarray, "*rows t"]
+    source: Any
+    target: Any
+    source_segments: Any
+    target_segments: Any
 
 
 def verse_corpus() -> Corpus:

@@ -82,20 +82,9 @@ class Block(nnx.Module):
     def __call__(
         self,
         x: Float[Array, "b t m"],
-        mask: Bool[
-            Array,
-            (
-                b  # n t t2
-            ),
-        ],
+        mask: Bool[Array, "b 1 t t2"],
         source: Float[Array, "b s m"] | None = None,
-        source_mask: Bool[
-            Array,
-            (
-                b  # n t s
-            ),
-        ]
-        | None = None,
+        source_mask: Bool[Array, "b 1 t s"] | None = None,
         *,
         rngs: nnx.Rngs | None = None,
     ) -> Float[Array, "b t m"]:

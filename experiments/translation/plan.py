@@ -105,8 +105,10 @@ def reference(config: TranslationConfig, arm: str) -> TranslationPoint:
 
 def tuning(config: TranslationConfig, arm: str) -> list[TuningPoint]:
     """Runs to choose an arm's learning rate from: shorter, on a seed of their own."""
-    fields = vars(reference(config, arm)) | {"arm": "", "num_steps": config.tuning_steps, "seed": TUNING_SEED}
-    return [TuningPoint(**fields | {"learning_rate": rate}) for rate in config.learning_rates]
+    fields: dict[str, Any] = {**vars(reference(config, arm)), "arm": ""}
+    fields |= {"num_steps": config.tuning_steps, "seed": TUNING_SEED}
+    point = TuningPoint(**fields)
+    return [replace(point, learning_rate=rate) for rate in config.learning_rates]
 
 
 def rate_of(config: TranslationConfig, arm: str, ask: Ask) -> float:
@@ -135,14 +137,15 @@ def runs_of(config: TranslationConfig, setting: TranslationPoint, rate: float) -
 
 def baseline(config: TranslationConfig) -> list[BaselinePoint]:
     """The baselines, beside the standard setting."""
-    return [BaselinePoint(**vars(reference(config, "A")) | {"arm": ""})]
+    fields: dict[str, Any] = {**vars(reference(config, "A")), "arm": ""}
+    return [BaselinePoint(**fields)]
 
 
 def shape_of(point: TranslationPoint, vocab_size: int | None = None) -> ModelShape:
     """The model of a point; ``vocab_size`` where the text has fewer subwords than asked for."""
     names = ("d_model", "d_ff", "num_layers", "num_heads", "head_dim", "value_head_dim", "dropout_rate")
-    vocab = point.vocab_size if vocab_size is None else vocab_size
-    return ModelShape(vocab_size=vocab, **{name: getattr(point, name) for name in names})
+    sizes: dict[str, Any] = {name: getattr(point, name) for name in names}
+    return ModelShape(vocab_size=point.vocab_size if vocab_size is None else vocab_size, **sizes)
 
 
 def work_of(point: TranslationPoint) -> float:

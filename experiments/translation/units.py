@@ -114,7 +114,7 @@ def _judged(
     return records
 
 
-def _baseline(point: BaselinePoint, shape: ModelShape, text: Encoded) -> Record:
+def _baseline(point: TranslationPoint, shape: ModelShape, text: Encoded) -> Record:
     parameters = parameters_of(shape, jax.random.key(point.seed))
     [value] = perplexity(shape, jax.tree.map(lambda x: x[None], parameters), text.test, point.length)
     score, _ = held_out_bleu(shape, parameters, text, point.length)
