@@ -75,7 +75,7 @@ def heads(data: Mapping[str, Any]) -> Drawn:
     caption = (
         f"Head count h at a fixed width {rows[0]['d_model']} (d_k = d_v = width / h), verses of books that were held "
         f"out; over the values at h = {BASE.num_heads}. {_intervals(rows)} Stars: English-German, width 512, six "
-        "layers, 100,000 steps, newstest2013. Lower perplexity is better, higher BLEU is."
+        "layers, 100,000 steps, newstest2013. Low perplexity and high BLEU are good."
     )
     return figure, caption
 
@@ -156,8 +156,8 @@ def cost(data: Mapping[str, Any]) -> Drawn:
     caption = (
         f"Cost of a training step of the whole model against the head count, width {rows[0]['d_model']}, over that of "
         f"one head: {one[0]['flops_per_step'] / 1e9:.1f} GFLOP, {1000 * one[0]['seconds_per_step']:.0f} ms. Operations "
-        "are equal, time is not: there are h maps of attention weights. Times are of a training run, the least where "
-        "settings were run twice, with whatever else ran beside."
+        "are equal, time is not: there are h maps of attention weights. Times are of the training "
+        "runs themselves, with whatever else ran beside."
     )
     return figure, caption
 
