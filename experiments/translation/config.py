@@ -97,7 +97,7 @@ PRESETS = {
         warmup=10,
     ),
     "quick": TranslationConfig(seeds=1, num_steps=800, warmup=100),
-    "paper": TranslationConfig(arms=ARMS, learning_rates=(1.5e-3, 3e-3, 6e-3)),
+    "paper": TranslationConfig(arms=ARMS, learning_rates=(3e-3, 6e-3, 1.2e-2)),
     "base": _BASE,
     "big": replace(_BASE, d_model=1024, d_ff=4096, standard_heads=16, dropout_rate=0.3, num_steps=300_000),
 }
