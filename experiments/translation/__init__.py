@@ -31,10 +31,10 @@ first is a check rather than a prediction; no other setting was tried.)
 9. *Agreement*: settings rank by BLEU about as they do by perplexity.
 
 How runs are made comparable. All settings of an arm share a learning rate, chosen by one rule: shorter runs of the
-arm's reference setting, on a seed that is not reported, and the rate with the least perplexity on dev. (`quick` takes 0.003 as it
-is. The grid of `paper` is centred on 0.006, the largest and best of a first grid.) Seeds 0, 1, ...
-decide initial weights and the order of pairs. Perplexity is per subword of the held-out targets; BLEU is sacreBLEU's,
-with its signature in every record, of beam search (beam 4, alpha 0.6) against whole references; pairs longer than 64
+arm's reference setting, on a seed that is not reported, and the rate with the least perplexity on dev. (`quick` takes
+0.003 as it is. The grid of `paper` is centred on 0.006, the largest and best of a first grid.) Seeds 0, 1, ... decide
+initial weights and the order of pairs. Perplexity is per subword of the held-out targets; BLEU is sacreBLEU's, with
+its signature in every record, of beam search (beam 4, alpha 0.6) against whole references; pairs longer than 64
 subwords a side are not trained on, and cut where they are translated. Parameters are counted, flops are what XLA says
 of the compiled step. ``seconds_per_step`` is wall time of whatever else ran beside; only orders of magnitude count.
 
