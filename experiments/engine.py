@@ -86,13 +86,14 @@ EXPERIMENTS = {
     "constructions": "experiments.constructions.experiment:EXPERIMENT",
     "relations": "experiments.relations.experiment:EXPERIMENT",
     "conversion": "experiments.conversion.experiment:EXPERIMENT",
+    "translation": "experiments.translation.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 
 C = TypeVar("C")
 Ask = Callable[[Sequence[Point]], list[Record]]
 Rows = dict[str, list[Record]]
-NOT_COMPARED = ("seconds", "provenance")
+NOT_COMPARED = ("seconds", "seconds_per_step", "provenance")
 """Fields of a record that a second computation may change."""
 
 

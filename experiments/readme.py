@@ -32,6 +32,7 @@ from experiments.rank import table as rank
 from experiments.relations import table as relations
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
+from experiments.translation import table as translation
 from experiments.tries import table as tries
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +69,8 @@ SOURCES = {
     "relations": Source("figures/relations/quick.json", relations.BLOCKS, relations.values),
     "constructions": Source("figures/constructions/quick.json", constructions.BLOCKS, constructions.values),
     "bands": Source("figures/bands/quick.json", bands.BLOCKS, bands.values),
+    "translation": Source("figures/translation/quick.json", translation.BLOCKS, translation.values),
+    "translation-paper": Source("figures/translation/paper.json", translation.BLOCKS, translation.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source(
         "figures/bench/attention.json",

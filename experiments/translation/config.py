@@ -1,0 +1,151 @@
+"""What the translation experiment can be asked to do, and its presets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from experiments.translation.data import COPY, SPECIAL
+from experiments.translation.training import STEP_UNIT
+
+ARMS = ("A", "B", "F", "M", "S")
+
+
+@dataclass(frozen=True)
+class TranslationConfig:
+    """Fields of the translation experiment; every one can be overridden on the command line.
+
+    Attributes:
+        pairs: a UTF-8 file of lines ``source<TAB>target``, such as WMT's; empty for the verses of ``make text``,
+            ``copy`` for made-up lines that are their own translation.
+        arms: which of ``A`` (head count at a fixed width), ``B`` (head size of queries and keys alone), ``F`` (head
+            count at a fixed head size), ``M`` (smaller widths at a fixed head size, with as many parameters of
+            attention) and ``S`` (the standard split with as many parameters in all as each of M).
+        vocab_size: subwords of both languages.
+        d_model: width.
+        d_ff: hidden units at that width; in proportion at others.
+        num_layers: of encoder and decoder each.
+        dropout_rate: of residual branches and embeddings.
+        heads: of arm A; they divide ``d_model``.
+        standard_heads: of the standard setting, and of arms B and S.
+        key_dims: d_k of arm B.
+        fixed_heads: of arm F.
+        fixed_head_dim: d_k = d_v of arm F.
+        divisors: of the width in arm M.
+        seeds: orders of the pairs and initial weights.
+        learning_rates: peaks to choose from; one is taken as it is.
+        tuning_steps: of the runs that choose.
+        num_steps: of the optimiser.
+        rows: of a batch.
+        length: tokens of a row on either side; longer pairs are not trained on, and cut where they are translated.
+        warmup: steps up to the peak learning rate.
+    """
+
+    pairs: str = ""
+    arms: tuple[str, ...] = ("A",)
+    vocab_size: int = 3000
+    d_model: int = 128
+    d_ff: int = 256
+    num_layers: int = 2
+    dropout_rate: float = 0.0
+    heads: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    standard_heads: int = 8
+    key_dims: tuple[int, ...] = (4, 8, 16, 32)
+    fixed_heads: tuple[int, ...] = (1, 2, 4, 8)
+    fixed_head_dim: int = 32
+    divisors: tuple[int, ...] = (2, 4)
+    seeds: int = 3
+    learning_rates: tuple[float, ...] = (3e-3,)
+    tuning_steps: int = 800
+    num_steps: int = 1800
+    rows: int = 16
+    length: int = 64
+    warmup: int = 200
+
+
+_BASE = TranslationConfig(
+    arms=ARMS,
+    vocab_size=37_000,
+    d_model=512,
+    d_ff=2048,
+    num_layers=6,
+    dropout_rate=0.1,
+    key_dims=(16, 32, 64),
+    fixed_heads=(1, 4, 8, 16),
+    fixed_head_dim=64,
+    learning_rates=(5e-4, 1e-3, 2e-3),
+    tuning_steps=10_000,
+    num_steps=100_000,
+    rows=200,
+    length=128,
+    warmup=4000,
+)
+
+PRESETS = {
+    "smoke": TranslationConfig(
+        pairs=COPY,
+        vocab_size=275,
+        d_model=32,
+        d_ff=64,
+        num_layers=1,
+        heads=(1, 4),
+        standard_heads=4,
+        seeds=2,
+        num_steps=30,
+        rows=8,
+        length=16,
+        warmup=10,
+    ),
+    "quick": TranslationConfig(seeds=1, num_steps=800, warmup=100),
+    "paper": TranslationConfig(arms=ARMS, learning_rates=(3e-3, 6e-3, 1.2e-2)),
+    "base": _BASE,
+    "big": replace(_BASE, d_model=1024, d_ff=4096, standard_heads=16, dropout_rate=0.3, num_steps=300_000),
+}
+"""``base`` and ``big`` have the sizes of Vaswani et al. 2017 and need ``--pairs``, and a GPU for days."""
+
+
+def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationConfig:
+    """Check a configuration.
+
+    Raises:
+        ValueError: naming a field, what was expected and what came.
+    """
+    del given
+    for name in ("arms", "heads", "key_dims", "fixed_heads", "divisors", "learning_rates"):
+        values = getattr(config, name)
+        if not values or len(set(values)) < len(values):
+            raise ValueError(f"{name}: expected different values, at least one, got {values}")
+        if name != "arms" and min(values) <= 0:
+            raise ValueError(f"{name}: expected positive numbers, got {min(values)}")
+    if unknown := set(config.arms) - set(ARMS):
+        raise ValueError(f"arms: expected some of {', '.join(ARMS)}, got {', '.join(sorted(unknown))}")
+    for name in ("d_model", "d_ff", "num_layers", "standard_heads", "fixed_head_dim", "seeds", "rows"):
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name}: expected a positive integer, got {getattr(config, name)}")
+    for name in ("tuning_steps", "num_steps"):
+        if getattr(config, name) <= config.warmup:
+            raise ValueError(
+                f"{name}: expected more than warmup = {config.warmup}, got {getattr(config, name)}"
+            )
+        if getattr(config, name) % STEP_UNIT:
+            raise ValueError(f"{name}: expected a multiple of {STEP_UNIT}, got {getattr(config, name)}")
+    if config.warmup < 1:
+        raise ValueError(f"warmup: expected a positive integer, got {config.warmup}")
+    if config.length < 2:
+        raise ValueError(f"length: expected at least 2, got {config.length}")
+    if config.vocab_size < 256 + len(SPECIAL):
+        raise ValueError(f"vocab_size: expected at least {256 + len(SPECIAL)}, got {config.vocab_size}")
+    if not 0 <= config.dropout_rate < 1:
+        raise ValueError(f"dropout_rate: expected a number in [0, 1), got {config.dropout_rate}")
+    if config.d_model % 2:
+        raise ValueError(f"d_model: expected an even number, got {config.d_model}")
+    for heads in (*(config.heads if "A" in config.arms else ()), config.standard_heads):
+        if config.d_model % heads:
+            raise ValueError(f"heads: expected divisors of d_model = {config.d_model}, got {heads}")
+    for divisor in config.divisors:
+        if config.d_model % (2 * divisor) or config.d_ff % divisor:
+            raise ValueError(
+                f"divisors: expected divisors of half of d_model and of d_ff, got {divisor} for "
+                f"{config.d_model} and {config.d_ff}"
+            )
+    return config

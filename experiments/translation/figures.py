@@ -1,0 +1,209 @@
+"""Figures of the `translation` experiment, drawn from what a run wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import style
+from experiments.reading import Record, records, seed_range, select
+from experiments.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILLION, Look
+from experiments.translation.published import ARMS, BASE
+
+Drawn = tuple[Figure, str] | None
+
+_OURS = Look("measured here", BLUE, "o")
+_PUBLISHED = Look("published (Vaswani et al. 2017, Table 3)", BLACK, "*", filled=False)
+_FIXED = Look("fixed head size (M)", VERMILLION, "s")
+_SPLIT = Look("standard split (S, and A at h = 8)", BLUE, "o")
+_HEADS = Look("F: heads of one size", GREEN, "^")
+_KEYS = Look("B: size of queries and keys", PURPLE, "D")
+_FLOPS = Look("floating-point operations (compiled program)", BLUE, "o")
+_TIME = Look("wall time of a training step", ORANGE, "s")
+
+
+def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
+    """Draw every figure that the run has records for, and write down what each one shows.
+
+    Returns:
+        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
+    """
+    paths: list[Path] = []
+    preset = data.get("preset", stem)
+    captions = [
+        f"# Figures of `translation`, preset `{preset}`\n\nDrawn by `python -m experiments plot translation "
+        f"--preset {preset}` from the records in `{stem}.json`.\n"
+    ]
+    with style.context():
+        for name, draw in _FIGURES.items():
+            drawn = draw(data)
+            if drawn is None:
+                continue
+            figure, caption = drawn
+            file = f"{stem}-{name}"
+            paths += style.save(figure, out_dir / file)
+            captions.append(f"## {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
+    path = out_dir / f"{stem}-captions.md"
+    style.write(path, "\n".join(captions).encode())
+    return [*paths, path]
+
+
+def heads(data: Mapping[str, Any]) -> Drawn:
+    """Arm A: perplexity and BLEU against the number of heads, over those at eight heads."""
+    rows = _rows(data, "A")
+    base = select(rows, num_heads=BASE.num_heads)
+    if len(rows) < 2 or not base:
+        return None
+    figure, grid = style.grid(1, 2, style.DOUBLE_WIDTH, 2.7)
+    for axes, name in zip(grid[0], ("perplexity", "bleu"), strict=True):
+        at = base[0][name]
+        if not at:
+            return None
+        _points(axes, rows, "num_heads", name, _OURS, over=at)
+        published = [(row.num_heads, getattr(row, name) / getattr(BASE, name)) for row in ARMS["A"]]
+        axes.plot(*zip(*published, strict=True), **_star())
+        axes.axhline(1, **style.REFERENCE)
+        _log2(axes, [row["num_heads"] for row in rows], "heads h")
+        word = "perplexity" if name == "perplexity" else "BLEU"
+        axes.set_ylabel(f"{word} over that at h = {BASE.num_heads}")
+        axes.set_title(f"{word} here {at:.3g}, published {getattr(BASE, name):g}, at h = {BASE.num_heads}")
+    style.legend_below(figure, [style.handle(_OURS), _star_handle()], 2)
+    caption = (
+        f"Head count h at a fixed width {rows[0]['d_model']} (d_k = d_v = width / h), verses of books that were held "
+        f"out; over the values at h = {BASE.num_heads}. {_intervals(rows)} Stars: English-German, width 512, six "
+        "layers, 100,000 steps, newstest2013. Low perplexity and high BLEU are good."
+    )
+    return figure, caption
+
+
+def arms(data: Mapping[str, Any]) -> Drawn:
+    """Arms B, F, M and S: perplexity."""
+    keys, counts = _rows(data, "B"), _rows(data, "F")
+    fixed, split = _rows(data, "M"), _rows(data, "S")
+    split += [row for row in _rows(data, "A") if fixed and row["num_heads"] == BASE.num_heads]
+    panels = [panel for panel in (keys, counts, fixed) if panel]
+    if not panels:
+        return None
+    figure, grid = style.grid(1, len(panels), style.DOUBLE_WIDTH, 2.8)
+    handles = []
+    for axes, rows in zip(grid[0], panels, strict=True):
+        axes.set_ylabel("perplexity")
+        if rows is keys:
+            _points(axes, rows, "head_dim", "perplexity", _KEYS)
+            _log2(axes, [row["head_dim"] for row in rows], r"size of queries and keys $d_k$")
+            axes.set_title(f"B: h = {rows[0]['num_heads']}, $d_v$ = {rows[0]['value_head_dim']}")
+            handles.append(style.handle(_KEYS))
+            base = select(rows, head_dim=rows[0]["value_head_dim"])
+            if base:
+                scale = base[0]["perplexity"] / BASE.perplexity
+                width = rows[0]["value_head_dim"] / BASE.value_head_dim
+                stars = [(row.head_dim * width, row.perplexity * scale) for row in ARMS["B"]]
+                axes.plot(*zip(*stars, strict=True), **_star())
+                handles.append(_star_handle())
+        elif rows is counts:
+            _points(axes, rows, "num_heads", "perplexity", _HEADS)
+            _log2(axes, [row["num_heads"] for row in rows], "heads h")
+            axes.set_title(f"F: $d_k$ = $d_v$ = {rows[0]['head_dim']}, width {rows[0]['d_model']}")
+            handles.append(style.handle(_HEADS))
+        else:
+            for own, look in ((rows, _FIXED), (split, _SPLIT)):
+                _points(axes, own, "num_params", "perplexity", look)
+                handles.append(style.handle(look))
+                for row in own:
+                    label = f"{row['d_model']}: {row['num_heads']} x {row['head_dim']}"
+                    place = (0, 7 if own is rows else -12)
+                    axes.annotate(
+                        label, (row["num_params"], row["perplexity"]), place, textcoords="offset points",
+                        fontsize=6, ha="center",
+                    )  # fmt: skip
+            axes.set_xscale("log")
+            ticks = sorted({row["num_params"] for row in split})
+            style.plain_log_ticks(axes.xaxis, ticks)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:.2f}")
+            axes.set_xlabel("parameters (millions)")
+            axes.set_title("M, S: width: heads x size")
+            axes.margins(x=0.25, y=0.2)
+    style.legend_below(figure, handles, 3)
+    shown = [row for panel in panels for row in panel]
+    caption = (
+        "Perplexity on held-out books. B: d_k alone, values and everything else as in the standard setting; stars: "
+        "published, at d_k over d_v and scaled to agree where d_k = d_v. F: heads of one size, whatever the width: "
+        "parameters grow with h. M: half and a quarter of the width with heads of the standard size, twice and four "
+        f"times as many, against standard splits with as many parameters. {_intervals(shown)}"
+    )
+    return figure, caption
+
+
+def cost(data: Mapping[str, Any]) -> Drawn:
+    """Arm A: operations and time of a training step against the number of heads."""
+    rows = _rows(data, "A")
+    one = select(rows, num_heads=min((row["num_heads"] for row in rows), default=0))
+    if len(rows) < 2:
+        return None
+    figure, grid = style.grid(1, 1, style.COLUMN_WIDTH, 2.6)
+    axes: Axes = grid[0, 0]
+    for name, look in (("flops_per_step", _FLOPS), ("seconds_per_step", _TIME)):
+        values = [row[name] / one[0][name] for row in rows]
+        axes.plot([row["num_heads"] for row in rows], values, color=look.color, marker=look.marker)
+    _log2(axes, [row["num_heads"] for row in rows], "heads h")
+    axes.set_ylim(0, None)
+    axes.set_ylabel(f"over that at h = {one[0]['num_heads']}")
+    style.legend_below(figure, [style.handle(_FLOPS), style.handle(_TIME)], 1)
+    caption = (
+        f"Cost of a training step of the whole model against the head count, width {rows[0]['d_model']}, over that of "
+        f"one head: {one[0]['flops_per_step'] / 1e9:.1f} GFLOP, {1000 * one[0]['seconds_per_step']:.0f} ms. Operations "
+        "are equal, time is not: there are h maps of attention weights. Times are of the training "
+        "runs themselves, with whatever else ran beside."
+    )
+    return figure, caption
+
+
+def _rows(data: Mapping[str, Any], arm: str) -> list[Record]:
+    key = {"B": "head_dim", "M": "num_params", "S": "num_params"}.get(arm, "num_heads")
+    rows = [row for row in records(data, "settings") if row["arm"] == arm and row["perplexity"] is not None]
+    return sorted(rows, key=lambda row: row[key])
+
+
+def _points(axes: Axes, rows: Sequence[Record], x: str, name: str, look: Look, over: float = 1.0) -> None:
+    def scaled(end: str) -> list[Any]:
+        return [None if row[f"{name}{end}"] is None else row[f"{name}{end}"] / over for row in rows]
+
+    places = [row[x] for row in rows]
+    style.interval_bars(
+        axes, places, scaled(""), scaled("_low"), scaled("_high"), look, linestyle="-", linewidth=0.7
+    )
+
+
+def _log2(axes: Axes, ticks: Sequence[float], label: str) -> None:
+    axes.set_xscale("log", base=2)
+    style.plain_log_ticks(axes.xaxis, sorted(set(ticks)))
+    axes.set_xlabel(label)
+
+
+def _star() -> dict[str, Any]:
+    return {
+        "color": _PUBLISHED.color,
+        "marker": _PUBLISHED.marker,
+        "markerfacecolor": "white",
+        "markersize": 7,
+        "linestyle": "none",
+        "zorder": 4,
+    }
+
+
+def _star_handle() -> Any:
+    return style.handle(_PUBLISHED, linestyle="none", markersize=7)
+
+
+def _intervals(rows: Sequence[Record]) -> str:
+    seeds = seed_range(row["runs"] - row["failed"] for row in rows)
+    if all(row["perplexity_low"] is None for row in rows):
+        return f"Points: {seeds}, so no intervals."
+    return f"Points: means of {seeds}, bars: Student's 95% intervals."
+
+
+_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {"heads": heads, "arms": arms, "cost": cost}

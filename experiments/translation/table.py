@@ -1,0 +1,138 @@
+"""The translation experiment's results as tables: for the terminal and, the same, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from experiments import claims
+from experiments.reading import Record, records, select
+from experiments.tables import Cells, markdown_of
+
+MEANINGS = {
+    "A": "heads, fixed width",
+    "B": "d_k alone",
+    "F": "heads, fixed size",
+    "M": "smaller width, fixed size",
+    "S": "standard split, as many parameters as M",
+}
+
+
+def measured(row: Record, name: str, digits: int) -> str:
+    """The mean over seeds, with Student's 95% interval where there is one; a dash where all runs diverged."""
+    mean, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if mean is None:
+        return "–"
+    return f"{mean:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}–{high:.{digits}f}]")
+
+
+def settings_cells(data: Mapping[str, Any]) -> Cells | None:
+    """One row for each setting of each arm. None without any."""
+    lines = []
+    for row in records(data, "settings"):
+        lines.append(
+            (
+                row["arm"],
+                str(row["num_heads"]),
+                str(row["head_dim"]),
+                str(row["value_head_dim"]),
+                str(row["d_model"]),
+                measured(row, "perplexity", 2),
+                measured(row, "bleu", 1),
+                f"{row['num_params'] / 1e6:.2f}",
+                f"{row['flops_per_step'] / 1e9:.1f}",
+                f"{1000 * row['seconds_per_step']:.0f}",
+            )
+        )
+    if not lines:
+        return None
+    columns = (
+        "arm",
+        "h",
+        "d_k",
+        "d_v",
+        "width",
+        "perplexity",
+        "BLEU",
+        "million\nparameters",
+        "GFLOP\na step",
+        "ms\na step",
+    )
+    present = [arm for arm in MEANINGS if any(line[0] == arm for line in lines)]
+    note = (
+        "Held-out books; means over seeds, in brackets Student's 95% intervals. "
+        + "; ".join(f"{arm}: {MEANINGS[arm]}" for arm in present)
+        + "."
+    )
+    return Cells("Head count and head size", columns, tuple(lines), note)
+
+
+def baselines_cells(data: Mapping[str, Any]) -> Cells | None:
+    """The standard setting and what no training gives. None without baselines."""
+    base = records(data, "baselines")
+    if not base:
+        return None
+    row = base[0]
+    lines = []
+    for own in select(records(data, "settings"), arm="A", num_heads=row["num_heads"]):
+        lines.append(("trained", measured(own, "perplexity", 2), measured(own, "bleu", 1)))
+    lines.append(("untrained", f"{row['untrained_perplexity']:.0f}", f"{row['untrained_bleu']:.1f}"))
+    lines.append(("source, copied", "–", f"{row['copy_bleu']:.1f}"))
+    return Cells("A working system?", ("standard setting", "perplexity", "BLEU"), tuple(lines))
+
+
+def claims_cells(data: Mapping[str, Any]) -> Cells | None:
+    """What was expected and what came out. None where nothing was run that could tell."""
+    note = "Expected: written down before the runs (`experiments/translation/__init__.py`)."
+    return claims.claims_cells(data, note)
+
+
+BLOCKS = {
+    "settings": markdown_of(settings_cells),
+    "baselines": markdown_of(baselines_cells),
+    "claims": markdown_of(claims_cells),
+}
+"""Tables by name, for `experiments.readme`."""
+
+
+def values(data: Mapping[str, Any]) -> dict[str, str]:
+    """Every number of a run that prose may name, without the name of the source.
+
+    ``bleu.A.h8.k16``, ``perplexity.A.h8.k16`` with intervals, ``-mean`` without; ``ratio.A.h1.k128``: perplexity over
+    the arm's least; ``best.A``: its head count (B: head size); ``spread.A``: largest over least perplexity;
+    ``time.A.h32``, ``flops.A.h32``: of a step, over those of one head; ``untrained.bleu``, ``copy.bleu``;
+    ``params.A.h8.k16`` in millions; ``steps``, ``num-runs``; ``claims.held``, ``claims.judged``.
+    """
+    rows = [row for row in records(data, "settings") if row["perplexity"] is not None]
+    out = {"num-runs": str(len(records(data, "points")))}
+    for row in rows:
+        place = f"{row['arm']}.h{row['num_heads']}.k{row['head_dim']}"
+        for name, digits in (("perplexity", 2), ("bleu", 1)):
+            out[f"{name}.{place}"] = measured(row, name, digits)
+            out[f"{name}.{place}-mean"] = f"{row[name]:.{digits}f}"
+        out[f"params.{place}"] = f"{row['num_params'] / 1e6:.2f}"
+        out["steps"] = f"{row['num_steps']:,}"
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        own = select(rows, arm=arm)
+        least = min(own, key=lambda row: row["perplexity"])
+        most = max(own, key=lambda row: row["perplexity"])
+        out[f"best.{arm}"] = str(least["head_dim" if arm == "B" else "num_heads"])
+        out[f"spread.{arm}"] = f"{100 * (most['perplexity'] / least['perplexity'] - 1):.1f}%"
+        for row in own:
+            place = f"{arm}.h{row['num_heads']}.k{row['head_dim']}"
+            out[f"ratio.{place}"] = f"{100 * (row['perplexity'] / least['perplexity'] - 1):.1f}%"
+    for one in select(rows, arm="A", num_heads=1):
+        for row in select(rows, arm="A"):
+            for name, field in (("time", "seconds_per_step"), ("flops", "flops_per_step")):
+                out[f"{name}.A.h{row['num_heads']}"] = f"{row[field] / one[field]:.2f}"
+    for row in records(data, "baselines"):
+        out |= {f"{name}.bleu": f"{row[f'{name}_bleu']:.1f}" for name in ("untrained", "copy")}
+    return out | claims.claim_values(data)
+
+
+def rich_tables(data: Mapping[str, Any]) -> list[Table]:
+    """All tables that the run has records for."""
+    made = (make(data) for make in (settings_cells, baselines_cells))
+    return [cells.rich() for cells in made if cells is not None]

@@ -1,0 +1,262 @@
+"""The translation experiment as it is asked: presets, arms, learning rates, verdicts, figures, a small run."""
+
+import io
+import json
+from dataclasses import asdict, replace
+
+import pytest
+from rich.console import Console
+
+from experiments import cli, style, verses
+from experiments.engine import Unfinished
+from experiments.points import from_unit, to_units
+from experiments.reading import select
+from experiments.translation import PRESETS, figures, plan, table
+from experiments.translation.claims import CLAIMS, claim_rows
+from experiments.translation.config import TranslationConfig, resolve
+from experiments.translation.experiment import EXPERIMENT
+from experiments.translation.model import num_parameters
+from experiments.translation.plan import BaselinePoint, TranslationPoint, TuningPoint, shape_of
+from experiments.translation.published import ARMS, BASE
+from experiments.translation.records import interval, summary
+
+PAPER = PRESETS["paper"]
+
+
+def _perplexity(point):
+    """What the records say where everything came out as expected."""
+    value = 20 * (1.1 if point.num_heads == 1 else 1.03 if point.head_dim == 4 else 1)
+    value *= 1.01 if point.head_dim == 64 else 1
+    value *= 1 - point.num_heads * point.head_dim / 1e5
+    value *= {"M": 1.1, "S": 1.4}.get(point.arm, 1) * (128 / point.d_model) ** 0.1
+    return value * (1 + (point.seed - 1) / 500)
+
+
+def _record(point, perplexity):
+    record = asdict(point) | {"seconds": 1.0}
+    if isinstance(point, BaselinePoint):
+        return record | {"untrained_perplexity": 3000.0, "untrained_bleu": 0.0, "copy_bleu": 1.5}
+    if isinstance(point, TuningPoint):
+        value = 30 + abs(point.learning_rate - 3e-3)
+        return record | {"status": "ok", "reason": None, "dev_perplexity": value}
+    value = perplexity(point)
+    return record | {
+        "status": "failed" if value is None else "ok",
+        "reason": "diverged" if value is None else None,
+        "dev_perplexity": value,
+        "perplexity": value,
+        "bleu": value and 200 / value,
+        "signature": "s",
+        "num_params": num_parameters(shape_of(point)),
+        "flops_per_step": 7e9 + 1e6 * point.num_heads,
+        "seconds_per_step": 0.07 + 0.002 * point.num_heads,
+    }
+
+
+def _none(points):
+    raise AssertionError(f"asked for {points}")
+
+
+def _data(config=PAPER, perplexity=_perplexity):
+    rows = {name: {} for name in plan.KINDS}
+
+    def ask(points):
+        out = []
+        for point in points:
+            kind = next(name for name, kind in plan.KINDS.items() if type(point) is kind.point)
+            out.append(rows[kind].setdefault(point, _record(point, perplexity)))
+        return out
+
+    for part in EXPERIMENT.parts(config, ask):
+        part.run()
+    lists = {name: list(own.values()) for name, own in rows.items()}
+    return {"preset": "paper", "records": lists | summary(config, ask, lists)}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verses.Path, "exists", lambda _: True)
+        return _data()
+
+
+def test_arms_are_as_described():
+    arms = plan.settings(PAPER)
+    sizes = {
+        arm: [(p.num_heads, p.head_dim, p.value_head_dim, p.d_model) for p in own]
+        for arm, own in arms.items()
+    }
+    assert sizes["A"] == [(h, 128 // h, 128 // h, 128) for h in (1, 2, 4, 8, 16, 32)]
+    assert sizes["B"] == [(8, k, 16, 128) for k in (4, 8, 16, 32)]
+    assert sizes["F"] == [(h, 32, 32, 128) for h in (1, 2, 4, 8)]
+    assert sizes["M"] == [(16, 16, 16, 64), (32, 16, 16, 32)]
+    assert all(p.head_dim == p.d_model // 8 and p.num_heads == 8 for p in arms["S"])
+    params = {arm: [num_parameters(shape_of(p)) for p in own] for arm, own in arms.items()}
+    assert len(set(params["A"])) == 1
+    for fixed, split in zip(params["M"], params["S"], strict=True):
+        assert split == pytest.approx(fixed, rel=0.03)
+    assert len({p for own in arms.values() for p in own}) == 6 + 3 + 3 + 2 + 2
+    assert arms["B"][2] is arms["A"][3]
+    assert arms["F"][2] is arms["A"][2]
+
+
+def test_every_arm_has_a_reference_and_one_rate():
+    places = {arm: plan.reference(PAPER, arm) for arm in PAPER.arms}
+    assert places["A"] == places["B"]
+    assert (places["F"].num_heads, places["F"].head_dim) == (4, 32)
+    assert places["M"].d_model == 64
+    points = plan.tuning(PAPER, "A")
+    assert {p.learning_rate for p in points} == set(PAPER.learning_rates)
+    assert {(p.num_steps, p.seed) for p in points} == {(PAPER.tuning_steps, plan.TUNING_SEED)}
+    runs = [
+        {"learning_rate": r, "dev_perplexity": v}
+        for r, v in ((1.0, None), (2.0, 5.0), (3.0, 5.0), (4.0, 6.0))
+    ]
+    assert plan.chosen(runs) == 2.0
+    assert plan.chosen(runs[:1]) == 1.0
+    assert plan.rate_of(replace(PAPER, learning_rates=(0.5,)), "A", _none) == 0.5
+
+
+def test_units_say_everything():
+    for points in (
+        plan.tuning(PAPER, "M"),
+        plan.baseline(PAPER),
+        plan.runs_of(PAPER, plan.reference(PAPER, "F"), 0.1),
+    ):
+        [(unit, _)] = to_units(plan.KINDS, points)
+        assert from_unit(plan.KINDS, json.loads(json.dumps(unit))) == points
+
+
+def test_a_run_as_expected_is_judged_so(expected):
+    rows = expected["records"]
+    verdicts = {row["claim"]: row["verdict"] for row in rows["claims"]}
+    assert set(verdicts.values()) == {"held"}, rows["claims"]
+    assert {row["arm"]: row["learning_rate"] for row in rows["rates"]} == dict.fromkeys("ABFMS", 3e-3)
+    assert len(rows["points"]) == 16 * 3
+    assert len(rows["settings"]) == 6 + 4 + 4 + 2 + 2
+    assert len(rows["tuning"]) == 3 * 4  # A and B share theirs
+
+
+@pytest.mark.parametrize(
+    ("claim", "perplexity"),
+    [
+        ("works", lambda p: 2 * _perplexity(p)),
+        ("one head", lambda p: _perplexity(p) / (1.09 if p.num_heads == 1 else 1)),
+        ("best count", lambda p: _perplexity(p) * (0.9 if p.num_heads == 2 and p.arm == "A" else 1)),
+        ("too many", lambda p: _perplexity(p) * (0.97 if p.num_heads == 32 else 1)),
+        ("head size", lambda p: _perplexity(p) * (0.9 if (p.arm, p.head_dim) == ("B", 32) else 1)),
+        ("fixed size", lambda p: _perplexity(p) * (1.2 if (p.arm, p.num_heads) == ("F", 8) else 1)),
+        ("equal parameters", lambda p: _perplexity(p) * (1.5 if (p.arm, p.d_model) == ("M", 32) else 1)),
+    ],
+)
+def test_verdicts_can_fail(claim, perplexity, monkeypatch):
+    monkeypatch.setattr(verses.Path, "exists", lambda _: True)
+    [row] = select(_data(perplexity=perplexity)["records"]["claims"], claim=claim)
+    assert row["verdict"] == "failed"
+
+
+def test_nothing_is_judged_that_was_not_run(monkeypatch):
+    assert {row["verdict"] for row in claim_rows(PAPER, [], [])} == {"not_run"}
+    assert len(claim_rows(PAPER, [], [])) == len(CLAIMS)
+    monkeypatch.setattr(verses.Path, "exists", lambda _: True)
+    rows = _data(perplexity=lambda _: None)["records"]
+    assert {row["verdict"] for row in rows["claims"]} == {"not_run"}
+    assert {row["perplexity"] for row in rows["settings"]} == {None}
+
+    def nothing(_):
+        raise Unfinished
+
+    assert summary(PAPER, nothing, {"baselines": []})["settings"] == []
+
+
+def test_intervals_are_students():
+    row = interval("x", [1.0, 2.0, 3.0])
+    assert row["x"] == 2
+    assert row["x_high"] - 2 == pytest.approx(4.302653 / 3**0.5, rel=1e-6)  # t of two degrees of freedom
+    assert interval("x", [1.0]) == {"x": 1.0, "x_low": None, "x_high": None}
+    assert interval("x", [])["x"] is None
+
+
+def test_published_numbers_are_the_papers():
+    assert [row.num_heads for row in ARMS["A"]] == [1, 4, 8, 16, 32]
+    assert all(row.num_heads * row.head_dim == 512 for row in ARMS["A"])
+    assert {row.value_head_dim for row in ARMS["B"]} == {64}
+    assert min(row.bleu for row in ARMS["A"]) == pytest.approx(BASE.bleu - 0.9)
+
+
+def test_figures_and_tables(expected, tmp_path):
+    paths = figures.plot(expected, tmp_path, "paper")
+    names = {path.name for path in paths}
+    assert {
+        f"paper-{name}.{suffix}" for name in ("heads", "arms", "cost") for suffix in style.SUFFIXES
+    } <= names
+    captions = (tmp_path / "paper-captions.md").read_text()
+    assert "3 seeds" in captions
+    console = Console(file=io.StringIO(), width=120)
+    EXPERIMENT.show(expected, console)
+    assert "equal parameters" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    values = table.values(expected)
+    assert values["best.A"] == "4"
+    assert values["copy.bleu"] == "1.5"
+    assert values["claims.held"] == str(len(CLAIMS))
+    assert "| A | 8 | 16 |" in table.BLOCKS["settings"](expected)
+    assert figures.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arms": ("A", "X")}, "arms: expected some of A, B, F, M, S, got X"),
+        ({"heads": (3,)}, "heads: expected divisors of d_model = 128, got 3"),
+        ({"heads": ()}, "heads: expected different values"),
+        ({"key_dims": (0,)}, "key_dims: expected positive"),
+        ({"num_steps": 205}, "num_steps: expected a multiple of 10"),
+        ({"num_steps": 100}, "num_steps: expected more than warmup"),
+        ({"vocab_size": 100}, "vocab_size: expected at least 259"),
+        ({"dropout_rate": 1.0}, "dropout_rate: expected"),
+        ({"divisors": (3,)}, "divisors: expected"),
+        ({"length": 1}, "length: expected"),
+    ],
+)
+def test_wrong_fields_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        resolve(replace(TranslationConfig(), **changes), changes)
+
+
+def test_presets_are_sound():
+    for name, config in PRESETS.items():
+        assert resolve(config, ()) == config, name
+    assert (PRESETS["base"].d_model, PRESETS["big"].d_model) == (512, 1024)
+    assert plan.reference(PRESETS["big"], "A").head_dim == 64
+
+
+def test_without_verses_nothing_runs_and_it_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(verses, "PATH", tmp_path / "none.tsv")
+    config = PRESETS["quick"]
+    [row] = EXPERIMENT.left_out(config)
+    assert "make text" in row["how_to_get"]
+    assert EXPERIMENT.parts(config, _none) == []
+    assert EXPERIMENT.left_out(PRESETS["smoke"]) == []
+    assert EXPERIMENT.input_files(replace(config, pairs="x.tsv")) == ["x.tsv"]
+
+
+def test_a_watcher_reads_what_a_batch_is():
+    point = plan.reference(PAPER, "A")
+    records = [{"bleu": 9.0, "perplexity": 20.0}, {"bleu": 11.0, "perplexity": 22.0}]
+    assert EXPERIMENT.describe([point], records) == "A: 8 heads of 16, width 128: BLEU 10.0, perplexity 21.00"
+    assert "diverged" in EXPERIMENT.describe([point], [{"bleu": None}])
+    assert isinstance(point, TranslationPoint)
+    assert EXPERIMENT.program([point]) != EXPERIMENT.program(plan.tuning(PAPER, "A"))
+
+
+@pytest.mark.slow
+def test_a_small_run(tmp_path):
+    out = tmp_path / "out"
+    options = ["--preset", "smoke", "--heads", "4", "--arms", "A", "--workers", "1"]
+    assert cli.main(["run", "translation", *options, "--out", str(out)]) == 0
+    data = json.loads((out / "smoke.json").read_text())
+    assert data["unfinished"] == []
+    assert [row["num_heads"] for row in data["records"]["points"]] == [4, 4]
+    assert (
+        data["records"]["points"][0]["perplexity"] < data["records"]["baselines"][0]["untrained_perplexity"]
+    )
