@@ -45,7 +45,7 @@ export CHECK_PYTHON
 PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models text capacity retrieval roles rank figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models text capacity retrieval roles rank figures test test-all lint bench bench-gpu readme report clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -118,8 +118,12 @@ bench-gpu: setup ## the same for attention on a GPU, in bfloat16 and float32
 	@$(RUN) -m experiments.bench_attention --dtype bfloat16 --num-heads 16 --tokens 16384
 	@$(RUN) -m experiments.bench_attention --dtype float32 --num-heads 16 --tokens 16384
 
-readme: setup ## fill in the numbers of the README from the committed records
+readme: setup ## fill in the numbers of the README and of docs/findings, and write CLAIMS.md, from the committed records
 	@$(RUN) -m experiments.readme
+	@$(RUN) -m experiments claims
+
+report: setup ## write one HTML page with all figures, the claims and an interactive part (build/report.html)
+	@$(RUN) -m experiments report
 
 clean: ## remove .venv and caches; runs/ and figures/ stay
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

@@ -77,6 +77,11 @@ def command_of(name: str, books: Books) -> str:
     return str(books[name].get("command", default)) if name in books else default
 
 
+def unfinished(name: str, books: Books) -> bool:
+    """Whether the run behind a record file is not complete."""
+    return name in books and bool(books[name].get("unfinished"))
+
+
 def interval(value: float, low: float | None, high: float | None, form: str = ".1f") -> str:
     """``14.0 [12.0–16.0]``, an end that does not exist as a dash; without brackets where neither does."""
     if low is None and high is None:
@@ -107,6 +112,6 @@ def small(value: float) -> str:
 
 
 def ranges(values: Iterable[int]) -> str:
-    """``2, 3, 4`` or, from three on, ``2 to 12``."""
+    """``2, 3, 4`` or, from five on, ``2 to 12``."""
     ordered = sorted(set(values))
-    return ", ".join(map(str, ordered)) if len(ordered) < 3 else f"{ordered[0]} to {ordered[-1]}"
+    return ", ".join(map(str, ordered)) if len(ordered) < 5 else f"{ordered[0]} to {ordered[-1]}"

@@ -53,7 +53,7 @@ def _split(books: Books) -> Sequence[Part]:
         better = [heads for heads, own in found.items() if heads > 1 and wilson(*own)[0] > ceiling]
         parts.append(
             Part(
-                f"there are more items than one head holds ({_size(books)}, D_K = {budget}, h = {ranges(better)})"
+                f"more items than one head holds ({_size(books)}, D_K = {budget}, h = {ranges(better)})"
                 if better
                 else f"D_K = {budget}",
                 bool(better),
@@ -64,9 +64,7 @@ def _split(books: Books) -> Sequence[Part]:
         if budget in found:
             holds = wilson(*found[budget])[0] > ceiling
             parts.append(
-                Part(
-                    f"heads have one dimension (h = {budget})", holds, f"h = {budget} {share(*found[budget])}"
-                )
+                Part(f"heads of one dimension (h = {budget})", holds, f"h = {budget} {share(*found[budget])}")
             )
     return [*parts, *_few(books)]
 
@@ -92,7 +90,7 @@ def _interior(books: Books) -> Sequence[Part]:
             continue
         parts.append(
             Part(
-                f"the channel's budget is fixed (D_K = {budget})",
+                f"permutation at D_K = {budget}",
                 1 < fewest <= most < budget,
                 f"D_K = {budget}: {fewest} to {most} of 1 to {budget} heads recover "
                 f"(predicted {row['predicted_min_heads']} to {row['predicted_max_heads']})",
@@ -107,7 +105,7 @@ def _traded(books: Books) -> Sequence[Part]:
         found = row["best_jump_at"]
         parts.append(
             Part(
-                f"{row['num_targets']} tokens are looked for at a fixed n h",
+                f"retrieval of {row['num_targets']} tokens at a fixed n h",
                 found == row["expected_heads"],
                 f"retrieval of D = {row['num_targets']} at fixed n h: the error falls at h = {found}, by a factor "
                 f"{interval(row['seed_ratio'], row['ratio_low'], row['ratio_high'], ',.0f')}",
@@ -132,12 +130,16 @@ def _sharp(books: Books) -> Sequence[Part]:
         rise = max(range(1, len(shares)), key=lambda i: shares[i] - shares[i - 1])
         text = f"D_K = {budget}: {share(*found[heads[rise - 1]])} at h = {heads[rise - 1]}, "
         text += f"{share(*found[heads[rise]])} at h = {heads[rise]}"
-        parts.append(Part(f"heads get enough (D_K = {budget})", shares[rise] - shares[rise - 1] >= 0.9, text))
+        parts.append(Part(f"lower edge (D_K = {budget})", shares[rise] - shares[rise - 1] >= 0.9, text))
         after = {h: found[h] for h in heads[rise:]}
         worst = min(after, key=lambda h: after[h][0])
         good, all_ = after[worst]
         parts.append(
-            Part(f"heads get many (D_K = {budget})", good == all_, f"h = {worst}: {share(good, all_)}")
+            Part(
+                f"all head counts above it (D_K = {budget})",
+                good == all_,
+                f"h = {worst}: {share(good, all_)}",
+            )
         )
     return [*parts, *_near(books)]
 
@@ -155,7 +157,7 @@ def _near(books: Books) -> Sequence[Part]:
     for near, own in groups.items():
         if own:
             heads = ranges(h for h, _, _ in own)
-            what = f"the bound is met, {heads} heads" if near else f"the bound is far, {heads} heads"
+            what = f"close to the bound, {heads} heads"
             ratios = span((ratio for _, ratio, _ in own), ".1f")
             parts.append(
                 Part(what, near, f"{'; '.join(text for _, _, text in own)}: {ratios} times the bound")
@@ -170,7 +172,7 @@ def _convention(books: Books) -> Sequence[Part]:
     other = {h: budget for h, budget in exact.items() if budget != rows[0]["d_model"]}
     if exact:
         text = ", ".join(f"{h} heads of {budget // h}" for h, budget in other.items())
-        where = f"heads match items (d = {rows[0]['d_model']})"
+        where = f"channel (d = {rows[0]['d_model']})"
         parts.append(Part(where, bool(other), f"exact channels with h d_k other than d: {text or 'none'}"))
     for row in books.rows("retrieval/quick", "curves"):
         if (row["curve"], row["num_targets"], row["length"]) != ("main", 4, 128):
@@ -178,7 +180,7 @@ def _convention(books: Books) -> Sequence[Part]:
         if row["num_heads"] == row["num_targets"] and row["width"] != row["num_heads"] * row["per_head_dim"]:
             width = row["num_heads"] * row["per_head_dim"]
             text = f"retrieval: h n = {width} at width {row['width']} leaves {small_error(row)}"
-            parts.append(Part("heads retrieve tokens", row["best_nmse"] < 0.01, text))
+            parts.append(Part("retrieval", row["best_nmse"] < 0.01, text))
     return parts
 
 
@@ -218,7 +220,8 @@ ENTRIES = (
         "threshold",
         "There is a sharp threshold in the number of heads above which all relations are recovered, close to the "
         "theoretical lower bound.",
-        f"recovery rises by 0.9 from one head count to the next and stays; budgets within {NEAR_THEOREM - 1:.0%} of the "
+        f"recovery rises by 0.9 from one head count to the next and stays; budgets within "
+        f"{NEAR_THEOREM - 1:.0%} of the "
         "largest lower bound",
         (QUICK,),
         _sharp,

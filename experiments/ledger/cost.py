@@ -13,6 +13,8 @@ from experiments.reading import select
 HEADS, DECODE, CACHE, CONVERSION = "bench/heads", "bench/decode", "cache/quick", "conversion/quick"
 EQUAL = 1.1
 """Factor up to which a cost counts as that of one head."""
+LATENT = 0.5
+"""Share of MHA's cache that counts as far less."""
 UNUSABLE = 2.0
 """Nats a token above the original."""
 CONTENDERS = {"ours": "ours", "ours_dense": "ours, dense", "jax_nn": "jax.nn", "torch_sdpa": "PyTorch"}
@@ -28,7 +30,7 @@ def _equal_cost(books: Books) -> Sequence[Part]:
     ratio = max(products) / min(products)
     parts = [
         Part(
-            "products are counted",
+            "operations of the products",
             ratio <= EQUAL,
             f"operations of the products, h = {heads}: times {ratio:.2f}",
         )
@@ -40,7 +42,7 @@ def _equal_cost(books: Books) -> Sequence[Part]:
         times = {row["num_heads"]: row["time_over_fewest_heads"] for row in own}
         most = own[-1]["num_heads"]
         text = f"time at h = {most}, {name}: times {_quartiles(times[most])}"
-        parts.append(Part(f"time is measured, {name}", times[most]["median"] <= EQUAL, text))
+        parts.append(Part(f"time, {name}", times[most]["median"] <= EQUAL, text))
     return parts
 
 
@@ -63,9 +65,7 @@ def _bytes(books: Books) -> Sequence[Part]:
     most = max(abs(value) for value in found["numbers"].values())
     sizes = {row["design"]: row["bytes_per_token"] for row in books[DECODE]["points"]}
     text = ", ".join(f"{design.upper()} {size:,}" for design, size in sizes.items())
-    return [
-        Part("bytes are counted", most == 0, f"bytes a token caches, off the formulas by {most:g}: {text}")
-    ]
+    return [Part("bytes", most == 0, f"bytes a token caches, off the formulas by {most:g}: {text}")]
 
 
 _SHARING = {"mha": 0, "gqa": 1, "mqa": 2}
@@ -86,7 +86,8 @@ def _budgets(books: Books, budget: str) -> dict[tuple[int, int], list[Record]]:
 
 def _designs(own: Sequence[Record]) -> str:
     return ", ".join(
-        f"{row['num_kv_heads']} key heads {interval(row['held_median'], row['held_low'], row['held_high'], '.2f')}"
+        f"{row['num_kv_heads']} key head{'s' if row['num_kv_heads'] > 1 else ''} "
+        f"{interval(row['held_median'], row['held_low'], row['held_high'], '.2f')}"
         for row in own
     )
 
@@ -100,22 +101,26 @@ def _equal_cache(books: Books) -> Sequence[Part]:
     )
     (heads, size), own = min(groups.items(), key=lambda item: item[0])
     text = f"edges held at a cache of {size}, h = {heads}: {_designs(own)}"
-    return [Part("caches are equal: sharing keys costs no capacity", held, text)]
+    return [Part("sharing is free at an equal cache", held, text)]
 
 
 def _equal_parameters(books: Books) -> Sequence[Part]:
     groups = _budgets(books, "parameters")
     if not groups:
         return []
-    held = all(b["held_median"] <= a["held_median"] for own in groups.values() for a, b in pairwise(own))
+    held = all(
+        row["held_median"] <= own[0]["held_median"] and own[-1]["held_median"] < own[0]["held_median"]
+        for own in groups.values()
+        for row in own
+    )
     (heads, size), own = max(groups.items(), key=lambda item: item[0])
     text = f"at no more than {size} parameters, h = {heads}: {_designs(own)}"
-    return [Part("parameters are equal: sharing keys costs capacity", held, text)]
+    return [Part("sharing costs at equal parameters", held, text)]
 
 
 def _speeds(books: Books) -> Sequence[Part]:
     parts = []
-    for design in ("gqa", "mqa", "mla"):
+    for design in ("gqa", "mqa"):
         found = _prediction(books, design)
         if found is not None:
             text = ", ".join(f"{where} {value:.1f}" for where, value in found["numbers"].items())
@@ -129,7 +134,7 @@ def _absorbed(books: Books) -> Sequence[Part]:
     if found is None:
         return []
     values = list(found["numbers"].values())
-    return [Part("contexts are long", min(values) > 1, f"times {span(values, '.1f')} from 4,096 tokens on")]
+    return [Part("long contexts", min(values) > 1, f"times {span(values, '.1f')} from 4,096 tokens on")]
 
 
 def _smallest(books: Books) -> Sequence[Part]:
@@ -139,12 +144,13 @@ def _smallest(books: Books) -> Sequence[Part]:
     ]
     for place in dict.fromkeys((r["num_items"], r["num_heads"]) for r in rows):
         own = select(rows, num_items=place[0], num_heads=place[1])
-        if not select(own, design="mla") or len(own) < 2:
+        latent, full = select(own, design="mla"), select(own, design="mha")
+        if not latent or not full:
             continue
-        least = min(own, key=lambda row: row["cache_dims_with_values"])
+        few, many = (rows_[0]["cache_dims_with_values"] for rows_ in (latent, full))
         text = ", ".join(f"{_label(row)} {row['cache_dims_with_values']:.1f}" for row in own)
         where = f"m = {place[0]}, h = {place[1]}"
-        parts.append(Part(where, least["design"] == "mla", f"{where}: {text}"))
+        parts.append(Part(where, few <= LATENT * many, f"{where}: {text}"))
     return parts
 
 
@@ -161,9 +167,7 @@ def _pooling(books: Books) -> Sequence[Part]:
         f"{name} {interval(row['excess'], row['excess_low'], row['excess_high'], '.2f')}"
         for name, row in (("mean", mean), ("first", first))
     )
-    return [
-        Part("keys and values are pooled", mean["excess_high"] < first["excess_low"], f"excess nats: {text}")
-    ]
+    return [Part("pooled keys and values", mean["excess_high"] < first["excess_low"], f"excess nats: {text}")]
 
 
 def _unusable(books: Books) -> Sequence[Part]:
@@ -172,9 +176,7 @@ def _unusable(books: Books) -> Sequence[Part]:
         if row["method"] in ("mean", "svd_inputs"):
             how = "the mean" if row["method"] == "mean" else "a low-rank fit that knows the inputs"
             shown = interval(row["excess"], row["excess_low"], row["excess_high"], ".2f")
-            parts.append(
-                Part(f"heads are merged by {how}", row["excess"] >= UNUSABLE, f"{how}: {shown} nats more")
-            )
+            parts.append(Part(f"merged by {how}", row["excess"] >= UNUSABLE, f"{how}: {shown} nats more"))
     return parts
 
 
@@ -192,7 +194,8 @@ ENTRIES = (
     Entry(
         "balance",
         "Heads cost KV cache; GQA, MQA and MLA look for a new balance.",
-        "caches take the bytes of the papers' formulas; edges held do not fall from MHA to MQA at an equal cache, but do at "
+        "caches take the bytes of the papers' formulas; edges held do not fall from MHA to MQA at an equal "
+        "cache, but do at "
         "equal parameters",
         (CACHE, DECODE),
         _balance,
@@ -220,8 +223,8 @@ ENTRIES = (
     ),
     Entry(
         "latent",
-        "MLA needs the smallest cache.",
-        "with values, the least cached dimensions at which half of the graphs are recovered",
+        "MLA caches far less than MHA at no loss.",
+        f"with values, half of the graphs are recovered at no more than {LATENT:g} of MHA's cached dimensions",
         (CACHE,),
         _smallest,
         "figures/cache/quick-thresholds",
@@ -230,7 +233,7 @@ ENTRIES = (
     Entry(
         "sharing-costs",
         "With heads of one size, fewer key-value heads cost quality (MHA above GQA above MQA).",
-        "at equal parameters the edges held fall with sharing",
+        "at equal parameters no design with shared keys holds more edges than own keys, and one key head fewer",
         (CACHE,),
         _equal_parameters,
         "figures/cache/quick-budgets",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from experiments.ledger.books import Books, command_of
+from experiments.ledger.books import Books, command_of, unfinished
 from experiments.reading import listed
 
 HOLDS, HOLDS_WHERE, FAILS, NOT_TESTED = "holds", "holds where", "fails", "not tested"
@@ -16,7 +16,7 @@ class Part(NamedTuple):
     """A condition under which a claim was tested.
 
     Attributes:
-        where: the condition, to be read after "holds where" or "not where".
+        where: the condition, or the part of the claim, to be read after "holds where:" or "not:".
         holds: whether the claim holds there.
         measured: the numbers that say so, with intervals where the records have them.
     """
@@ -70,7 +70,7 @@ class Row(NamedTuple):
         where: under which conditions it holds, for ``holds where``.
         not_where: under which it does not.
         measured: the numbers; for ``not tested`` the command, or why none would tell.
-        commands: what made the records.
+        commands: what made the records, with what there is to say of it (" (as far as it got)").
     """
 
     entry: Entry
@@ -78,24 +78,29 @@ class Row(NamedTuple):
     where: tuple[str, ...]
     not_where: tuple[str, ...]
     measured: str
-    commands: tuple[str, ...]
+    commands: Mapping[str, str]
 
     @property
     def sentence(self) -> str:
         """The verdict in words."""
         if self.verdict != HOLDS_WHERE:
             return self.verdict
-        return f"holds where {'; '.join(self.where)}. Not where {'; '.join(self.not_where)}"
+        return f"{HOLDS_WHERE}: {'; '.join(self.where)}. Not: {'; '.join(self.not_where)}"
 
 
 def judge_entry(entry: Entry, books: Books) -> Row:
     """The row of one claim."""
-    commands = tuple(dict.fromkeys(command_of(name, books) for name in entry.needs))
+    commands = {
+        command_of(name, books): " (as far as it got)" if unfinished(name, books) else ""
+        for name in entry.needs
+    }
     missing = [name for name in entry.needs if name not in books]
     parts = () if missing or entry.untested else tuple(entry.judge(books))
     if not parts:
         wanted = [command_of(name, books) for name in missing]
-        text = entry.untested or f"would tell: {listed(_code(wanted or [entry.command or commands[-1]]))}"
+        text = (
+            entry.untested or f"would tell: {listed(_code(wanted or [entry.command or list(commands)[-1]]))}"
+        )
         return Row(entry, NOT_TESTED, (), (), text, commands)
     return Row(
         entry,

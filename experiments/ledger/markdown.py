@@ -41,10 +41,10 @@ def ledger(rows: Sequence[Row], root: Path = ROOT) -> str:
             "# Claims and what became of them",
             "",
             "Written by `make readme` (`python -m experiments claims`) from the committed records; the rules are in "
-            '[experiments/ledger](experiments/ledger). "Article" is a Chinese essay on why attention is split into heads, '
-            "its claims in our words. A verdict is about the setting that was run, not about every model: *holds* (in "
-            "every part that was measured), *holds where ...*, *fails* (in every part), *not tested*. Square brackets are "
-            "95% intervals, of timings quartiles, of medians over seeds the range of the seeds.",
+            "[experiments/ledger](experiments/ledger). The article is a Chinese essay on why attention is split into "
+            "heads; its claims are in our words. A verdict is about what was run, not about every model: *holds* (in "
+            "every part that was measured), *holds where ...* (in some), *fails* (in none), *not tested*. Square "
+            "brackets are 95% intervals, of timings quartiles, of medians over seeds the range of the seeds.",
             "",
             f"## The article: {len(own)} claims ({counts(own)})",
             "",
@@ -52,8 +52,8 @@ def ledger(rows: Sequence[Row], root: Path = ROOT) -> str:
             "",
             f"## Papers: {len(others)} claims ({counts(others)})",
             "",
-            "Only what was read in a paper, or in a careful account of it, is attributed to it; of Adler 2025 that is the "
-            "abstract. Settings differ from the papers' (smaller models, other data), so *fails* means: not here.",
+            "Only what was read in a paper, or in a careful account of it, is attributed to it; of Adler 2025 that is "
+            "the abstract. Settings differ from the papers' (smaller models, other data): *fails* means not here.",
             "",
             *_table(others, root),
             "",
@@ -68,7 +68,7 @@ def _table(rows: Iterable[Row], root: Path) -> list[str]:
         path = figure_of(row, root)
         if path:
             verdict += f" ([{'figure' if path.endswith('.svg') else 'figures'}]({path}))"
-        run = "<br>".join(f"`{command}`" for command in row.commands)
+        run = "<br>".join(f"`{command}`{note}" for command, note in row.commands.items())
         lines.append(_line([row.entry.said, row.entry.claim, run, row.entry.counts, row.measured, verdict]))
     return lines
 

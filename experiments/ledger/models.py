@@ -10,7 +10,8 @@ from experiments.ledger.books import Books, Record, interval, span
 from experiments.ledger.entry import Entry, Part
 from experiments.ledger.training import kept, last_curves
 from experiments.reading import select
-from experiments.roles.naming import FEWEST_WORDS, MARGIN, RULES, roles, syntactic
+from experiments.roles.claims import common
+from experiments.roles.naming import MARGIN, RULES, roles, syntactic
 
 ROLES, PRUNING, ABLATIONS = "roles/quick", "pruning/quick", "pruning/paper"
 NAMES = {"minilm-l6": "MiniLM", "smollm2-135m": "SmolLM2"}
@@ -50,7 +51,7 @@ def _readable(books: Books) -> Sequence[Part]:
             beside = f" (random weights {sum(chance)})" if chance else ""
             texts.append(f"{_name(model)} {count} of {len(own)}{beside}")
         if texts:
-            parts.append(Part(f"the role is {kind}", found, f"{kind}: {', '.join(texts)}"))
+            parts.append(Part(kind, found, f"{kind}: {', '.join(texts)}"))
     return parts
 
 
@@ -65,7 +66,10 @@ def _neighbours(books: Books) -> Sequence[Part]:
             best = max(own, key=lambda row: row[name], default=None)
             if best is not None:
                 many = sum(row[name] > RULES[name].threshold for row in own)
-                text = f"{_name(model)}: {many} heads, best L{best['layer']}H{best['head']} {best[name]:.2f}"
+                text = (
+                    f"{_name(model)}: heads above one half: {many}, best L{best['layer']}H{best['head']} "
+                    f"{best[name]:.2f}"
+                )
                 parts.append(
                     Part(f"the {name} token, {_name(model)}", many > 0, f"{text} to the {name} token")
                 )
@@ -105,11 +109,7 @@ def _clusters(books: Books) -> Sequence[Part]:
 
 def _syntax(books: Books) -> Sequence[Part]:
     parts = []
-    rows = [
-        r
-        for r in books.rows(ROLES, "dependency")
-        if r["relation"] != "all" and r["accuracy"] is not None and r["count"] >= FEWEST_WORDS
-    ]
+    rows = common(books.rows(ROLES, "dependency"))
     for model in _models(rows):
         own = select(rows, model=model)
         good = [row for row in own if syntactic(row)]
@@ -120,7 +120,7 @@ def _syntax(books: Books) -> Sequence[Part]:
             if row["relation"] in ("obj", "det")
         ]
         text = f"{_name(model)}: {len(good)} of {len(own)} relations; {', '.join(shown)}"
-        parts.append(Part(f"the model is {_name(model)}", 2 * len(good) >= len(own), text))
+        parts.append(Part(_name(model), 2 * len(good) >= len(own), text))
     return parts
 
 
@@ -135,14 +135,14 @@ def _most_go(books: Books) -> Sequence[Part]:
         cost = _cost(books, model, 0.5)
         if cost is not None:
             text = f"{_name(model)} without half of its heads (by importance): {cost:.0%} of what removing all costs"
-            parts.append(Part(f"the model is {_name(model)}", cost <= TOLERATED, text))
+            parts.append(Part(_name(model), cost <= TOLERATED, text))
     for curve in last_curves(books, "importance"):
         rest, low = kept(curve, 0.5)
         text = f"retrieval, 4 things, 8 heads: {rest:.0%} kept without half (least seed {low:.0%})"
         parts.append(
-            Part("twice as many heads were trained as the task asks for", rest >= 1 - TOLERATED, text)
+            Part("retrieval with twice as many heads as the task asks for", rest >= 1 - TOLERATED, text)
         )
-    return [*parts, *_claim(books, "one left", "one head is left in a layer")]
+    return [*parts, *_claim(books, "one left", "one head left in a layer")]
 
 
 def _claim(books: Books, name: str, where: str) -> list[Part]:
@@ -158,18 +158,19 @@ def _few_carry(books: Books) -> Sequence[Part]:
         if few is not None and rest is not None:
             name = _name(model)
             text = f"{name}: the best fifth keeps {1 - few:.0%}"
-            parts.append(Part(f"a fifth of {name}'s heads should carry half of the work", few < 0.5, text))
+            parts.append(Part(f"a fifth of the heads carries half ({name})", few < 0.5, text))
             text = f"its last 30% cost {rest:.0%}"
-            parts.append(Part(f"the last 30% of {name}'s heads should be redundant", rest <= TOLERATED, text))
+            parts.append(Part(f"the last 30% are redundant ({name})", rest <= TOLERATED, text))
     return parts
 
 
 def _tolerated(books: Books) -> Sequence[Part]:
     return [
         Part(
-            f"the model is {_name(row['model'])}",
+            _name(row["model"]),
             (row["tolerated"] or 0) >= 0.2,
-            f"{_name(row['model'])}: {row['tolerated'] or 0:.0%} of its heads at no more than {TOLERATED:.0%} of the cost",
+            f"{_name(row['model'])}: {row['tolerated'] or 0:.0%} of its heads at no more than {TOLERATED:.0%} "
+            f"of the cost",
         )
         for row in select(books.rows(PRUNING, "onsets"), order="importance")
     ]
@@ -183,7 +184,7 @@ def _importance(books: Books) -> Sequence[Part]:
         chance = [row["mean_cost"] for row in select(rows, model=model, order="random")]
         if own and chance:
             text = f"{_name(model)}: mean cost {own[0]:.3f}, random orders {span(chance, '.3f')}"
-            parts.append(Part(f"the model is {_name(model)}", own[0] < min(chance), text))
+            parts.append(Part(_name(model), own[0] < min(chance), text))
     return parts
 
 
@@ -200,29 +201,20 @@ def _gates(books: Books) -> Sequence[Part]:
     parts = []
     for row in books.rows(PRUNING, "gate_sets"):
         whole = _all_removed(books, row["model"])
-        if whole is None or not 0 < row["heads_left"] < row["num_heads"]:
+        if whole is None or not 0 < 2 * row["heads_left"] <= row["num_heads"]:
             continue
         cost = row["loss"] / whole
-        text = f"{_name(row['model'])}, {row['heads_left']} of {row['num_heads']} left: {cost:.0%} of what removing all costs"
-        parts.append(
-            Part(f"{row['heads_left']} of {row['num_heads']} heads are left", cost <= TOLERATED, text)
+        text = (
+            f"{_name(row['model'])}, {row['heads_left']} of {row['num_heads']} left: {cost:.0%} of what "
+            f"removing all costs"
         )
+        parts.append(Part(f"{row['heads_left']} of {row['num_heads']} left", cost <= TOLERATED, text))
     return parts
 
 
 def _all_removed(books: Books, model: str) -> float | None:
     rows = select(books.rows(PRUNING, "curves"), model=model, fraction_pruned=1.0)
     return rows[0]["loss"] if rows else None
-
-
-def _gates_beat(books: Books) -> Sequence[Part]:
-    parts = []
-    for row in books.rows(PRUNING, "gate_sets"):
-        if row["importance_loss"] is not None and 0 < row["heads_left"] < row["num_heads"]:
-            where = f"{row['heads_left']} heads are left"
-            text = f"{row['heads_left']} left: {row['loss']:.3f}, as many by I_h {row['importance_loss']:.3f}"
-            parts.append(Part(where, row["loss"] < row["importance_loss"], text))
-    return parts
 
 
 def _positional(books: Books) -> Sequence[Part]:
@@ -247,7 +239,8 @@ ENTRIES = (
     Entry(
         "roles",
         "Heads take readable roles: delimiters, fixed offsets, broad attention, syntactic relations.",
-        "more heads than with random weights have the role, by thresholds of Clark et al. 2019 and Voita et al. 2019, in "
+        "more heads than with random weights have the role, by thresholds of Clark et al. 2019 and Voita et "
+        "al. 2019, in "
         "one of two models at least",
         (ROLES,),
         _readable,
@@ -333,7 +326,7 @@ ENTRIES = (
         "Removing a single head seldom matters.",
         "fewer than a tenth of the heads cost more than 1% of all, alone",
         (PRUNING,),
-        lambda books: _claim(books, "ablation", "a head is removed alone"),
+        lambda books: _claim(books, "ablation", "a head removed alone"),
         papers=(MICHEL,),
         command="python -m experiments run pruning --preset paper",
     ),
@@ -342,7 +335,7 @@ ENTRIES = (
         "Many layers can be reduced to a single head.",
         f"one head is enough, at {TOLERATED:.0%} of what removing all costs, in more than half of the layers",
         (PRUNING,),
-        lambda books: _claim(books, "one left", "all but one head of a layer are removed"),
+        lambda books: _claim(books, "one left", "all but one head of a layer removed"),
         papers=(MICHEL,),
         command="python -m experiments run pruning --preset paper",
     ),
@@ -358,20 +351,12 @@ ENTRIES = (
     Entry(
         "gates",
         "Trained gates remove most heads at a small loss (10 of 48 left).",
-        f"at most {TOLERATED:.0%} of what removing all heads costs; only gates are trained, the model stays as it is",
+        f"at most {TOLERATED:.0%} of what removing all heads costs, where half of the heads or fewer are left; only gates are "
+        "trained, the model stays as it is",
         (PRUNING,),
         _gates,
         "figures/pruning/quick-gates",
         papers=(VOITA,),
-    ),
-    Entry(
-        "gates-beat",
-        "Gates keep better heads than importance does.",
-        "a smaller loss than that of as many heads by I_h",
-        (PRUNING,),
-        _gates_beat,
-        "figures/pruning/quick-gates",
-        papers=("ours, between Voita et al. 2019 and Michel et al. 2019",),
     ),
     Entry(
         "positional",

@@ -16,13 +16,13 @@ LEFT = 0.01
 MET = 1e-8
 """Nats below which a pattern counts as met."""
 NAMES = {
-    "random": "rows are random",
-    "low-rank": "logits have rank 4",
-    "permutation": "the pattern is a hard permutation (approached)",
-    "soft-permutation": "the pattern is a soft permutation",
-    "gaussian-band": "the pattern is a Gaussian band",
-    "window-band": "the pattern is a window",
-    "minilm-l6": "the maps are MiniLM's",
+    "random": "random rows",
+    "low-rank": "logits of rank 4",
+    "permutation": "hard permutation (approached)",
+    "soft-permutation": "soft permutation",
+    "gaussian-band": "Gaussian band",
+    "window-band": "window",
+    "minilm-l6": "MiniLM's maps",
 }
 
 
@@ -49,9 +49,13 @@ def _more_rank(books: Books) -> Sequence[Part]:
         left = row["median_kl"] / row["median_uniform_kl"]
         size = row["least_minimal_head_dim"]
         exact = "none" if size is None else str(size)
-        text = f"{what} (n = {row['n']}): {100 * left:.2g}% of uniform's divergence left, exact size {exact}"
+        text = f"{what} (n = {row['n']}): {_percent(left)} of uniform's divergence left, exact size {exact}"
         parts.append(Part(what, left > LEFT, text))
     return parts
+
+
+def _percent(share: float) -> str:
+    return "0%" if share < MET else f"{100 * share:.2g}%"
 
 
 def _representation(books: Books) -> Sequence[Part]:
@@ -63,11 +67,11 @@ def _representation(books: Books) -> Sequence[Part]:
     parts = []
     if wide:
         text = f"{len(wide)} runs with d_k >= n - 1: divergence at most {max(wide):.0e}"
-        parts.append(Part("d_k >= n - 1: any pattern should be met", max(wide) < MET, text))
+        parts.append(Part("d_k >= n - 1: any pattern met", max(wide) < MET, text))
     if thin:
         least = min(r["kl"] for r in thin)
         text = f"{len(thin)} runs below the rank of the centred logarithm: at least {least:.0e}"
-        parts.append(Part("d_k is smaller: some pattern should be missed", least > MET, text))
+        parts.append(Part("smaller d_k: some pattern missed", least > MET, text))
     return parts
 
 
@@ -92,9 +96,11 @@ ENTRIES = (
     ),
     Entry(
         "representation",
-        "A head of size d_k >= n represents every positive pattern over n tokens of full rank; with d_k < n some pattern "
+        "A head of size d_k >= n represents every positive pattern over n tokens of full rank; with d_k < n "
+        "some pattern "
         "is out of reach. (Sharp: n - 1, ours.)",
-        f"divergence below {MET:g} nats from n - 1 on, above it wherever the centred logarithm's rank is larger than d_k",
+        f"divergence below {MET:g} nats from n - 1 on, above it wherever the centred logarithm's rank is "
+        f"larger than d_k",
         (QUICK,),
         _representation,
         "figures/rank/quick-divergence",

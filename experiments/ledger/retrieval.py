@@ -10,7 +10,7 @@ from experiments.reading import select
 
 QUICK, TARGETS = "retrieval/quick", "retrieval/targets"
 YU = "Yu et al. 2025"
-FALL = 100
+FALL = 10
 """Factor by which the error falls from D - 1 to D heads that counts as a jump."""
 USED = 2.0
 """Factor by which uniform weights raise the error of a model that uses its attention."""
@@ -38,11 +38,11 @@ def _averaging(books: Books) -> Sequence[Part]:
             )
         )
         holds = all(error >= left / 2 for error, left in pairs)
-        parts.append(Part("the encoder is linear", holds, f"linear encoder, one head ({text})"))
+        parts.append(Part("linear encoder", holds, f"linear encoder, one head ({text})"))
     for row in _curves(books, "mlp-uniform"):
         holds = row["best_nmse"] >= (1 - 1 / row["num_targets"]) / 2
         text = f"MLP encoder, uniform attention, T = {row['length']}, h = {row['num_heads']}: {small(row['best_nmse'])}"
-        parts.append(Part("an MLP encodes tokens before they are averaged", holds, text))
+        parts.append(Part("MLP encoder before the average", holds, text))
     return parts
 
 
@@ -66,7 +66,7 @@ def _jumps(books: Books) -> Sequence[Part]:
         worst = min(own, key=lambda r: r["seed_ratio"] or 0)
         fall = interval(worst["seed_ratio"] or 0, worst["ratio_low"], worst["ratio_high"], ",.0f")
         text = f"{what}: at h = D in {len(right)} of {len(own)} curves, least factor {fall}"
-        parts.append(Part(f"{what} (factor {FALL})", len(right) == len(own), text))
+        parts.append(Part(what, len(right) == len(own), text))
     return parts
 
 
@@ -103,16 +103,17 @@ def _memorises(books: Books) -> Sequence[Part]:
         text = ", ".join(f"T = {t}: {small(error)}" for t, error in least.items())
         parts.append(
             Part(
-                f"weights are kept uniform and the sequence is short (T = {short})",
+                f"uniform attention, short sequences (T = {short})",
                 least[short] < 0.1,
-                f"copied by uniform attention, read by an MLP of up to {max(r['readout_width'] for r in copy)} units: {text}",
+                f"copied by uniform attention, read by an MLP of up to "
+                f"{max(r['readout_width'] for r in copy)} units: {text}",
             )
         )
     wide = _uses(_curves(books, "wide"))
     if wide:
         parts.append(
             Part(
-                "the wide head trains its attention",
+                "a wide head whose attention is trained",
                 max(wide) <= 1.1,
                 f"uniform weights in a trained wide head: error times {span(wide, '.1f')}",
             )
@@ -125,10 +126,10 @@ def _keeps(books: Books) -> Sequence[Part]:
     parts = []
     if heads:
         text = f"uniform weights in D trained heads: error times {span(heads, ',.0f')}"
-        parts.append(Part("D heads should use their attention", min(heads) >= USED, text))
+        parts.append(Part("D heads use their attention", min(heads) >= USED, text))
     if wide:
         text = f"in a trained wide head: times {span(wide, '.1f')}"
-        parts.append(Part("a single wide head should copy instead", max(wide) <= 1.1, text))
+        parts.append(Part("a single wide head copies", max(wide) <= 1.1, text))
     return parts
 
 
@@ -190,7 +191,8 @@ ENTRIES = (
         lambda books: (),
         "figures/retrieval/quick-theorem",
         papers=(f"{YU}, theorem 2",),
-        untested="no run can test it: it is a rate without a constant, of the supremum error with weights of at most 1; "
+        untested="no run can test it: it is a rate without a constant, of the supremum error with weights of "
+        "at most 1; "
         "runs beside it only illustrate",
     ),
 )

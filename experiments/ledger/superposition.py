@@ -11,7 +11,7 @@ from experiments.ledger.entry import Entry, Part
 from experiments.reading import select
 
 RELATIONS, BANDS, CONSTRUCTIONS = "relations/quick", "bands/quick", "constructions/quick"
-SEPARATE = 0.9
+SEPARATE = 0.5
 """Overlap of subspaces over that of random ones, below which they count as separate."""
 NOISE = 0.15
 """Largest relative difference of a variance from its prediction."""
@@ -48,7 +48,7 @@ def _setting(readout: str, values: str, attention: str) -> str:
         if attention == "trained"
         else f", attention {'set by hand' if attention == 'mixed' else attention}"
     )
-    return f"{reader} reads {'values of +1 and -1' if values == 'signs' else f'{values} values'}{how}"
+    return f"{reader} reads {'values of +1 and -1' if values == 'signs' else 'Gaussian values'}{how}"
 
 
 def _definition(books: Books) -> Sequence[Part]:
@@ -56,7 +56,7 @@ def _definition(books: Books) -> Sequence[Part]:
     normal, apart = row["largest_sum_error"] <= SUM_ERROR, row["other_change"] == 0 < row["own_change"]
     return [
         Part(
-            "a row of weights is summed",
+            "one normalisation",
             normal,
             f"rows sum to 1 within {SUM_ERROR:g}" if normal else "rows do not sum to 1",
         ),
@@ -66,7 +66,7 @@ def _definition(books: Books) -> Sequence[Part]:
 
 def _apart(row: Record, apart: bool) -> Part:
     text = f"another query of one head changes the weights of the other heads by {small(row['other_change'])}"
-    return Part("another head is changed", apart, text)
+    return Part("scores of other heads", apart, text)
 
 
 def _subspaces(books: Books) -> Sequence[Part]:
@@ -86,12 +86,13 @@ def _overlaps(books: Books) -> Sequence[Part]:
                 for name in ("query", "key")
             }
             text = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-            where = f"{trainer} training found the heads, which should read subspaces of their own"
+            where = f"subspaces of their own ({trainer} training)"
             parts.append(
                 Part(
                     where,
                     max(ratios.values()) < SEPARATE,
-                    f"{trainer}: overlap of heads' subspaces over random ones': {text} (median of {len(rows)} channels)",
+                    f"{trainer}: overlap of heads' subspaces over random ones': {text} (median of {len(rows)} "
+                    f"channels)",
                 )
             )
     return parts
@@ -108,9 +109,10 @@ def _superposition(books: Books) -> Sequence[Part]:
         ratios = [r["variance"] / r["predicted_variance"] for r in rows]
         parts.append(
             Part(
-                "interference of overlapping encodings limits heads that are written down",
+                "interference of overlapping encodings (heads that are written down)",
                 max(abs(ratio - 1) for ratio in ratios) <= NOISE,
-                f"variance of their scores over that predicted from overlap: {span(ratios)} ({len(ratios)} kinds of pairs)",
+                f"variance of their scores over that predicted from overlap: {span(ratios)} ({len(ratios)} "
+                f"kinds of pairs)",
             )
         )
     return [*parts, *_kinds(books), *_overlaps(books)]
@@ -126,9 +128,10 @@ def _kinds(books: Books) -> Sequence[Part]:
             above = sum(r["information"] > r["shuffled_high"] for r in own)
             parts.append(
                 Part(
-                    f"{trainer} training found the heads, which should divide kinds of relations",
+                    f"heads divide kinds of relations ({trainer} training)",
                     2 * above >= len(own),
-                    f"{trainer}: winning head tells the kind of a pair better than chance in {above} of {len(own)} channels "
+                    f"{trainer}: winning head tells the kind of a pair better than chance in {above} of "
+                    f"{len(own)} channels "
                     f"(information {median(r['information'] for r in own):.2f} of 1)",
                 )
             )
@@ -183,7 +186,7 @@ def _softmax(books: Books) -> Sequence[Part]:
             best = max((h for h in own if h > 1), key=lambda h: own[h]["median_f1"])
             one, top = own[1], own[best]
             text = ", ".join(
-                f"h = {r['num_heads']} {interval(r['median_f1'], r['least_f1'], r['largest_f1'], '.2f')}"
+                f"h = {r['num_heads']}: {interval(r['median_f1'], r['least_f1'], r['largest_f1'], '.2f')}"
                 for r in (one, top)
             )
             holds = top["least_f1"] > one["largest_f1"]
@@ -205,7 +208,7 @@ def _block(books: Books) -> Sequence[Part]:
             continue
         best = max((h for h in own if h > 1), key=lambda h: own[h]["mean_accuracy"])
         text = ", ".join(
-            f"h = {h} {interval(own[h]['mean_accuracy'], own[h]['least_accuracy'], own[h]['largest_accuracy'], '.2f')}"
+            f"h = {h}: {interval(own[h]['mean_accuracy'], own[h]['least_accuracy'], own[h]['largest_accuracy'], '.2f')}"
             for h in (1, best)
         )
         holds = own[best]["least_accuracy"] > own[1]["largest_accuracy"]
@@ -230,7 +233,8 @@ ENTRIES = (
     Entry(
         "definition",
         "A head is one score card, normalised once; heads score independently.",
-        f"by definition: weights sum to 1 within {SUM_ERROR:g}; another query of one head changes no other head's weights",
+        f"by definition: weights sum to 1 within {SUM_ERROR:g}; another query of one head changes no other "
+        f"head's weights",
         ("checks/heads",),
         _definition,
         article=2,
@@ -247,9 +251,11 @@ ENTRIES = (
     ),
     Entry(
         "superposition",
-        "The cause is superposition: encodings of different relations overlap and disturb each other; separate heads give "
+        "The cause is superposition: encodings of different relations overlap and disturb each other; "
+        "separate heads give "
         "each kind of relation a band of its own.",
-        f"noise of written-down heads within {NOISE:.0%} of that predicted from overlap; winning heads tell kinds better "
+        f"noise of written-down heads within {NOISE:.0%} of that predicted from overlap; winning heads tell "
+        f"kinds better "
         f"than chance in half of the channels; overlap of subspaces below {SEPARATE} of random ones'",
         (CONSTRUCTIONS, BANDS),
         _superposition,
@@ -258,9 +264,11 @@ ENTRIES = (
     ),
     Entry(
         "compressed",
-        "With as many dimensions as items one head is enough for a permutation; with more items than dimensions many small "
+        "With as many dimensions as items one head is enough for a permutation; with more items than "
+        "dimensions many small "
         "heads are better at a fixed budget.",
-        "a head that is written down holds a permutation of m = d Gaussian items; at m > d no single head does, several do",
+        "a head that is written down holds a permutation of m = d Gaussian items; at m > d no single head "
+        "does, several do",
         (CONSTRUCTIONS, "capacity/quick"),
         _compressed,
         "figures/capacity/quick-threshold",
@@ -281,7 +289,7 @@ ENTRIES = (
         "the best of several heads' worst seed is above one head's best seed",
         ("block/quick",),
         _block,
-        "figures/block/quick-sweep",
+        "figures/block/quick-heads",
         papers=(ADLER,),
     ),
 )

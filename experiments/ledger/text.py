@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from experiments.ledger.books import Books, Record, interval
 from experiments.ledger.entry import Entry, Part
-from experiments.reading import select
+from experiments.reading import seed_range, select
 
 QUICK, PAPER = "translation/quick", "translation/paper"
 VASWANI = "Vaswani et al. 2017, Table 3"
@@ -39,7 +39,10 @@ def _shown(row: Record) -> str:
 
 
 def _curve(rows: dict[int, Record], letter: str) -> str:
-    return "perplexity " + ", ".join(f"{letter} = {size}: {_shown(row)}" for size, row in rows.items())
+    seeds = seed_range(row["runs"] for row in rows.values())
+    return f"perplexity ({seeds}) " + ", ".join(
+        f"{letter} = {size}: {_shown(row)}" for size, row in rows.items()
+    )
 
 
 def _table(books: Books) -> Sequence[Part]:
@@ -49,12 +52,12 @@ def _table(books: Books) -> Sequence[Part]:
     rising = [rows[h] for h in rows if h <= 8]
     held = all(_worse(a, b) for a, b in pairwise(rising))
     return [
-        Part("h goes from 1 to 8, every doubling better", held, _curve(rows, "h")),
+        Part("from 1 to 8 heads, every doubling better", held, _curve(rows, "h")),
         Part(
-            "h goes from 8 to 16, worse", _worse(rows[16], rows[8]), f"16 over 8: {_ratio(rows[16], rows[8])}"
+            "from 8 to 16 heads, worse", _worse(rows[16], rows[8]), f"16 over 8: {_ratio(rows[16], rows[8])}"
         ),
         Part(
-            "h goes from 16 to 32, worse",
+            "from 16 to 32 heads, worse",
             _worse(rows[32], rows[16]),
             f"32 over 16: {_ratio(rows[32], rows[16])}",
         ),
@@ -62,7 +65,7 @@ def _table(books: Books) -> Sequence[Part]:
 
 
 def _ratio(row: Record, base: Record) -> str:
-    return f"{row['perplexity'] / base['perplexity']:.3f}"
+    return f"{row['perplexity'] / base['perplexity']:.3f} ({seed_range([row['runs'], base['runs']])})"
 
 
 def _vaswani(books: Books) -> Sequence[Part]:
@@ -77,7 +80,7 @@ def _vaswani(books: Books) -> Sequence[Part]:
             "there is one head", _worse(rows[1], best), f"{found}, one head over it {_ratio(rows[1], best)}"
         ),
         Part(
-            f"heads are many (h = {most['num_heads']})",
+            f"many heads (h = {most['num_heads']})",
             most is not best and _worse(most, best),
             f"{most['num_heads']} heads over it {_ratio(most, best)}",
         ),
@@ -90,7 +93,7 @@ def _key_size(books: Books) -> Sequence[Part]:
     base = rows.get(max(own)) if own else None
     return [
         Part(
-            f"d_k is {size}",
+            f"d_k = {size}",
             _worse(rows[size], base),
             f"d_k = {size} over {max(own)}: {_ratio(rows[size], base)}",
         )
@@ -103,7 +106,7 @@ def _split_falls(books: Books) -> Sequence[Part]:
     rows = _arm(books, "A", "num_heads")
     return [
         Part(
-            f"h goes from {a} to {b}",
+            f"from {a} to {b} heads",
             _worse(rows[b], rows[a]),
             f"{b} over {a} heads: {_ratio(rows[b], rows[a])}",
         )
@@ -115,7 +118,7 @@ def _fixed_size(books: Books) -> Sequence[Part]:
     rows = _arm(books, "F", "num_heads")
     return [
         Part(
-            f"h goes from {a} to {b}",
+            f"from {a} to {b} heads",
             _worse(rows[a], rows[b]),
             f"{b} over {a} heads: {_ratio(rows[b], rows[a])}",
         )
@@ -129,9 +132,10 @@ def _smaller_width(books: Books) -> Sequence[Part]:
     )
     return [
         Part(
-            f"the width is {a['d_model']}",
+            f"width {a['d_model']}",
             _worse(b, a),
-            f"width {a['d_model']}, {a['num_heads']} heads of {a['head_dim']}: perplexity {_shown(a)}; width {b['d_model']}, "
+            f"width {a['d_model']}, {a['num_heads']} heads of {a['head_dim']}: perplexity {_shown(a)}; width "
+            f"{b['d_model']}, "
             f"{b['num_heads']} of {b['head_dim']}, as many parameters: {_shown(b)}",
         )
         for a, b in zip(fixed, split, strict=False)
@@ -162,7 +166,8 @@ ENTRIES = (
     ),
     Entry(
         "one-or-many",
-        "With compute kept constant a single head is worse than the best head count, and quality drops with too many heads.",
+        "With compute kept constant a single head is worse than the best head count, and quality drops with "
+        "too many heads.",
         "perplexity of one head, and of the most heads, above the best; intervals apart where there are several seeds",
         (QUICK,),
         _vaswani,

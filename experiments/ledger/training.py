@@ -34,9 +34,9 @@ def last_curves(books: Books, order: str) -> list[Record]:
 def _tries(books: Books) -> Sequence[Part]:
     parts = []
     names = {
-        "healed-compute": "trained heads are chosen among {ratio}h and trained on, at equal compute",
-        "rewound": "the chosen heads start again from their first weights ({ratio}h)",
-        "resumed": "direct training starts a second time",
+        "healed-compute": "choice among {ratio}h trained heads, trained on, at equal compute",
+        "rewound": "first weights of the chosen heads alone (of {ratio}h)",
+        "resumed": "a second start",
     }
     for arm, name in names.items():
         for row in books.rows(QUICK, "paired"):
@@ -51,9 +51,9 @@ def _tries(books: Books) -> Sequence[Part]:
 
 def _emerges(books: Books) -> Sequence[Part]:
     parts = []
-    for task, order, name in (
-        ("retrieval", "importance", "heads retrieve tokens"),
-        ("channel", "ablation", "heads hold a graph"),
+    for task, order in (
+        ("retrieval", "importance"),
+        ("channel", "ablation"),
     ):
         rows = sorted(
             select(books.rows(QUICK, "curves"), task=task, order=order), key=lambda row: row["steps"]
@@ -61,11 +61,14 @@ def _emerges(books: Books) -> Sequence[Part]:
         if len(rows) < 2:
             continue
         (first, _), (last, low) = kept(rows[0], WITHOUT), kept(rows[-1], WITHOUT)
-        text = f"{task}: without {WITHOUT:.0%} of the heads {first:.0%} at first, {last:.0%} (least seed {low:.0%}) at the end"
-        parts.append(Part(f"{name}: redundant at the end", last >= KEPT, text))
+        text = (
+            f"{task}: without {WITHOUT:.0%} of the heads {first:.0%} at first, {last:.0%} (least seed "
+            f"{low:.0%}) at the end"
+        )
+        parts.append(Part(f"there at the end ({task})", last >= KEPT, text))
         parts.append(
             Part(
-                f"{name}: not yet early",
+                f"not yet there early ({task})",
                 first < KEPT,
                 f"{task} at {rows[0]['fraction_trained']:.1%} of training",
             )
@@ -85,9 +88,11 @@ ENTRIES = (
     ),
     Entry(
         "emerges",
-        "Redundancy appears in training: early on performance falls with every head removed, later 40% can go at 85% to "
+        "Redundancy appears in training: early on performance falls with every head removed, later 40% can go "
+        "at 85% to "
         "90% of it.",
-        f"at the end {KEPT:.0%} of the score is kept without {WITHOUT:.0%} of the heads; at the first checkpoint it is not",
+        f"at the end {KEPT:.0%} of the score is kept without {WITHOUT:.0%} of the heads; at the first "
+        f"checkpoint it is not",
         (QUICK,),
         _emerges,
         "figures/tries/quick-dynamics",
