@@ -83,10 +83,10 @@ def unfinished(name: str, books: Books) -> bool:
 
 
 def interval(value: float, low: float | None, high: float | None, form: str = ".1f") -> str:
-    """``14.0 [12.0–16.0]``, an end that does not exist as a dash; without brackets where neither does."""
+    """``14.0 [12.0–16.0]``, ``?`` for an end that does not exist; without brackets where neither does."""
     if low is None and high is None:
         return format(value, form)
-    ends = (format(end, form) if end is not None else "–" for end in (low, high))
+    ends = (format(end, form) if end is not None else "?" for end in (low, high))
     return f"{value:{form}} [{'–'.join(ends)}]"
 
 

@@ -351,7 +351,8 @@ ENTRIES = (
     Entry(
         "gates",
         "Trained gates remove most heads at a small loss (10 of 48 left).",
-        f"at most {TOLERATED:.0%} of what removing all heads costs, where half of the heads or fewer are left; only gates are "
+        f"at most {TOLERATED:.0%} of what removing all heads costs, where half of the heads or fewer are "
+        f"left; only gates are "
         "trained, the model stays as it is",
         (PRUNING,),
         _gates,
