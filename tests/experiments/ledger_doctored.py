@@ -24,7 +24,7 @@ def doctored(books: Books, changes: Changes) -> Books:
         else:
             new = [dict(row) | found for row in rows if (found := change(row)) is not None]
         books = books.replaced(
-            name, data | ({"records": data["records"] | {kind: new}} if nested else {kind: new})
+            name, dict(data) | ({"records": data["records"] | {kind: new}} if nested else {kind: new})
         )
     return books
 
