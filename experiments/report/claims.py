@@ -22,15 +22,21 @@ def cards(rows: Sequence[Row], root: Path, shown: dict[Path, str]) -> str:
     """
     found = Counter(row.verdict for row in rows)
     buttons = "".join(
-        f'<button type="button" data-filter="{word}">{word}{" …" if word == HOLDS_WHERE else ""} <b>{found[word]}</b></button>'
+        f'<button type="button" data-filter="{word}">{word}{" …" if word == HOLDS_WHERE else ""} '
+        f"<b>{found[word]}</b></button>"
         for word in WORDS
         if found[word]
     )
     everything = f'<button type="button" data-filter="" aria-pressed="true">all <b>{len(rows)}</b></button>'
-    return (
-        f'<div class="filters" role="group" aria-label="Show claims by verdict">{everything}{buttons}</div>'
-        f'<div class="claims">{"".join(_card(row, root, shown) for row in rows)}</div>'
+    groups = {
+        "The article": [row for row in rows if row.entry.article is not None],
+        "Papers": [row for row in rows if row.entry.article is None],
+    }
+    shelves = "".join(
+        f'<h3>{title}</h3><div class="claims">{"".join(_card(row, root, shown) for row in own)}</div>'
+        for title, own in groups.items()
     )
+    return f'<div class="filters" role="group" aria-label="Show claims by verdict">{everything}{buttons}</div>{shelves}'
 
 
 def _card(row: Row, root: Path, shown: dict[Path, str]) -> str:

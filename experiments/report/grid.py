@@ -1,4 +1,4 @@
-"""Values of `theory.bounds` that the page carries: tables it cannot compute itself, and points it is checked against."""
+"""Numbers of `theory.bounds` for the page: tables it cannot compute itself, points it is checked against."""
 
 from __future__ import annotations
 

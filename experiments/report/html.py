@@ -48,7 +48,8 @@ def page(groups: Sequence[Group], rows: Sequence[Row], root: Path) -> str:
         "TITLE": escape(TITLE),
         "STYLE": _part("page.css"),
         "CONTENTS": entries,
-        "LEDGER_COUNTS": f"Of the article's {len(own)} claims {counts(own)}; of {len(others)} of papers {counts(others)}.",
+        "LEDGER_COUNTS": f"Of the article's {len(own)} claims {counts(own)}; of {len(others)} of papers "
+        f"{counts(others)}.",
         "LEDGER": cards(rows, root, names),
         "FIGURES": "".join(section for _, _, section in figures),
         "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
@@ -56,7 +57,7 @@ def page(groups: Sequence[Group], rows: Sequence[Row], root: Path) -> str:
     }
     text = _part("page.html")
     for name, value in replacements.items():
-        text = text.replace(f"<!--{name}-->", value, 1)
+        text = text.replace(f"<!--{name}-->", value)
     return text
 
 
@@ -93,8 +94,7 @@ def _figures(groups: Sequence[Group]) -> tuple[list[tuple[str, str, str]], dict[
                 if folded
                 else body
             )
-        section = (
-            f'<section id="{experiment}"><h2>{title}</h2><p>{escape(summary)}</p>{"".join(parts)}</section>'
-        )
+        said = f"<h2>{title}</h2><p>{escape(summary[:1].upper() + summary[1:])}.</p>"
+        section = f'<section id="{experiment}">{said}{"".join(parts)}</section>'
         sections.append((experiment, title, section))
     return sections, names

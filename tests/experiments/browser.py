@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +35,16 @@ def executable() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+_WITH_PIPES = """
+import fcntl, os, sys
+pipes = [fcntl.fcntl(int(name), fcntl.F_DUPFD, 10) for name in sys.argv[1:3]]  # none of them is 3 or 4 itself
+for place, pipe in zip((3, 4), pipes):
+    os.dup2(pipe, place)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""The browser reads commands from its file 3 and answers in its file 4."""
+
+
 class Browser:
     """One page of one browser; ``complaints`` are what its console, its scripts and its loader said."""
 
@@ -49,9 +62,8 @@ class Browser:
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
         command = [path, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        shell = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
         self._process = subprocess.Popen(
-            ["sh", "-c", shell, "sh", *command],
+            [sys.executable, "-c", _WITH_PIPES, str(to_browser), str(from_browser), *command],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -59,22 +71,30 @@ class Browser:
         os.close(to_browser)
         os.close(from_browser)
         self._session: str | None = None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self.call(f"{domain}.enable")
+        except BaseException:
+            self._end()
+            raise
 
     def __enter__(self) -> Browser:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._session = None
-        try:
+        with contextlib.suppress(OSError, TimeoutError, subprocess.TimeoutExpired):
             self.call("Browser.close")
             self._process.wait(10)
-        except (OSError, TimeoutError, subprocess.TimeoutExpired):
-            self._process.kill()
-            self._process.wait()
+        self._end()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
         os.close(self._write)
         os.close(self._read)
 
@@ -139,6 +159,4 @@ class Browser:
 
     def picture(self, path: Path) -> None:
         """A screenshot, png."""
-        import base64
-
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))

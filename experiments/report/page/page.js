@@ -21,7 +21,8 @@
   }
   at("sliders").addEventListener("submit", (event) => event.preventDefault());
 
-  const WIDTH = 640, HEIGHT = 360, LEFT = 56, RIGHT = 12, TOP = 14, BOTTOM = 42;
+  const HEIGHT = 360, LEFT = 62, RIGHT = 12, TOP = 14, BOTTOM = 42;
+  let WIDTH = 640; // of the place that the chart has, so that its letters keep their size
   const MOST = data.heads[data.heads.length - 1];
   const [LOW, HIGH] = [1, 32768];
   const clamp = (value) => Math.min(Math.max(value, LOW), HIGH);
@@ -34,6 +35,7 @@
   };
 
   const chart = (items, d, heads, budget) => {
+    WIDTH = Math.max(at("chart").clientWidth, 280);
     const rows = data.heads.map((count) => [count, theory.bounds(items, d, count)]);
     const curve = (name) => rows.filter(([, b]) => Number.isFinite(b[name]) && b[name] <= HIGH).map(([count, b]) => [count, b[name]]);
     const top = rows.map(([count, b]) => `${x(count).toFixed(1)},${y(Number.isFinite(b.theorem) ? b.theorem : HIGH).toFixed(1)}`);
@@ -111,6 +113,7 @@
   };
   addEventListener("hashchange", unfold);
   if (matchMedia("(max-width: 63.99rem)").matches) document.querySelector("nav details").open = false;
+  addEventListener("resize", draw);
   draw();
   unfold();
 })();
