@@ -25,10 +25,10 @@ def figure_of(row: Row, root: Path = ROOT) -> str:
 
 
 def counts(rows: Iterable[Row]) -> str:
-    """How many have which verdict, in words."""
+    """How many have which verdict: ``holds 5, holds where ... 11``."""
     found = Counter(row.verdict for row in rows)
     return ", ".join(
-        f"{found[word]} {word}{' ...' if word == HOLDS_WHERE else ''}" for word in WORDS if found[word]
+        f"{word}{' ...' if word == HOLDS_WHERE else ''} {found[word]}" for word in WORDS if found[word]
     )
 
 

@@ -48,8 +48,7 @@ def page(groups: Sequence[Group], rows: Sequence[Row], root: Path) -> str:
         "TITLE": escape(TITLE),
         "STYLE": _part("page.css"),
         "CONTENTS": entries,
-        "LEDGER_COUNTS": f"Of the article's {len(own)} claims {counts(own)}; of {len(others)} of papers "
-        f"{counts(others)}.",
+        "LEDGER_COUNTS": f"The article's {len(own)} claims: {counts(own)}. Of papers, {len(others)}: {counts(others)}.",
         "LEDGER": cards(rows, root, names),
         "FIGURES": "".join(section for _, _, section in figures),
         "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
