@@ -1,4 +1,5 @@
-"""Commands: ``list``, ``run``, ``collect``, ``plot``, ``status``, ``verify``, ``plan``, ``figures``, ``paper``.
+"""Commands: ``list``, ``run``, ``collect``, ``plot``, ``status``, ``verify``, ``plan``, ``figures``, ``paper``, ``claims``,
+``report``.
 
 A run appends to ``runs/NAME/PRESET-<config hash>.jsonl`` (or under ``--out``), and when it is complete writes
 ``PRESET.json`` and the figures: into ``figures/NAME/`` for an unchanged preset, into ``--out`` where one is given, else
@@ -89,6 +90,16 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "plan", help="how many heads, of which size, for a layer; `plan --help` lists its options"
     )
+    claims = commands.add_parser(
+        "claims", help="write CLAIMS.md from the committed records", allow_abbrev=False
+    )
+    claims.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 where CLAIMS.md differs"
+    )
+    report = commands.add_parser(
+        "report", help="write one HTML page with figures, claims and an interactive part", allow_abbrev=False
+    )
+    report.add_argument("--out", type=Path, help="file of the page (default: build/report.html)")
     run = commands.add_parser(
         "run",
         help="run an experiment, or go on with it; `run NAME --fields` lists the fields that can be overridden",
@@ -378,6 +389,18 @@ def _verify(known: argparse.Namespace, __: Sequence[str], console: Console) -> i
     return 1 if different else 0
 
 
+def _claims(known: argparse.Namespace, _: Sequence[str], __: Console) -> int:
+    from experiments.ledger.command import write_claims
+
+    return write_claims(check=known.check)
+
+
+def _report(known: argparse.Namespace, _: Sequence[str], __: Console) -> int:
+    from experiments.report.command import write_report
+
+    return write_report(known.out)
+
+
 _COMMANDS = {
     "list": _list,
     "run": _run,
@@ -385,6 +408,8 @@ _COMMANDS = {
     "plot": _plot,
     "status": _status,
     "verify": _verify,
+    "claims": _claims,
+    "report": _report,
 }
 
 _WHOLE = {"plan": plan.run, "figures": everything.redraw, "paper": everything.paper}

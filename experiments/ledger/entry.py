@@ -1,0 +1,128 @@
+"""What a row of the ledger is, and how its verdict follows from its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from experiments.ledger.books import Books, command_of, unfinished
+from experiments.reading import listed
+
+HOLDS, HOLDS_WHERE, FAILS, NOT_TESTED = "holds", "holds where", "fails", "not tested"
+
+
+class Part(NamedTuple):
+    """A condition under which a claim was tested.
+
+    Attributes:
+        where: the condition, or the part of the claim, to be read after "holds where:" or "not:".
+        holds: whether the claim holds there.
+        measured: the numbers that say so, with intervals where the records have them.
+    """
+
+    where: str
+    holds: bool
+    measured: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim and its rule.
+
+    Attributes:
+        name: short and unique.
+        claim: what is said, in our words.
+        counts: what was predicted, or what counts as holding, in words and with the rule's own numbers.
+        needs: names of record files, ``capacity/quick``, without any of which there is no verdict.
+        judge: from the records to parts; none where these records cannot tell.
+        figure: path from the root, without a suffix; empty for none.
+        article: number of the claim in the article.
+        papers: where else it is said.
+        command: that would give a verdict where there is none; empty for those of `needs`.
+        untested: why no run here can tell, where that is so; then `judge` gives nothing.
+    """
+
+    name: str
+    claim: str
+    counts: str
+    needs: tuple[str, ...]
+    judge: Callable[[Books], Sequence[Part]] = field(repr=False)
+    figure: str = ""
+    article: int | None = None
+    papers: tuple[str, ...] = ()
+    command: str = ""
+    untested: str = ""
+
+    @property
+    def said(self) -> str:
+        """Where it is said: the article first."""
+        own = () if self.article is None else (f"article, claim {self.article}",)
+        return "; ".join((*own, *self.papers))
+
+
+class Row(NamedTuple):
+    """An entry and what the records say of it.
+
+    Attributes:
+        entry: the claim.
+        verdict: one of the four words.
+        where: under which conditions it holds, for ``holds where``.
+        not_where: under which it does not.
+        measured: the numbers; for ``not tested`` the command, or why none would tell.
+        commands: what made the records, with what there is to say of it (" (as far as it got)").
+    """
+
+    entry: Entry
+    verdict: str
+    where: tuple[str, ...]
+    not_where: tuple[str, ...]
+    measured: str
+    commands: Mapping[str, str]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if self.verdict != HOLDS_WHERE:
+            return self.verdict
+        return f"{HOLDS_WHERE}: {'; '.join(self.where)}. Not: {'; '.join(self.not_where)}"
+
+
+def judge_entry(entry: Entry, books: Books) -> Row:
+    """The row of one claim."""
+    commands = {
+        command_of(name, books): " (as far as it got)" if unfinished(name, books) else ""
+        for name in entry.needs
+    }
+    missing = [name for name in entry.needs if name not in books]
+    parts = () if missing or entry.untested else tuple(entry.judge(books))
+    if not parts:
+        wanted = [command_of(name, books) for name in missing]
+        text = (
+            entry.untested or f"would tell: {listed(_code(wanted or [entry.command or list(commands)[-1]]))}"
+        )
+        return Row(entry, NOT_TESTED, (), (), text, commands)
+    return Row(
+        entry,
+        verdict(part.holds for part in parts),
+        tuple(part.where for part in parts if part.holds),
+        tuple(part.where for part in parts if not part.holds),
+        "; ".join(part.measured for part in parts),
+        commands,
+    )
+
+
+def verdict(held: Iterable[bool]) -> str:
+    """All: ``holds``; none: ``fails``; else ``holds where``.
+
+    Raises:
+        ValueError: nothing was judged.
+    """
+    held = list(held)
+    if not held:
+        raise ValueError("held: expected at least one part, got none")
+    return HOLDS if all(held) else HOLDS_WHERE if any(held) else FAILS
+
+
+def _code(commands: Iterable[str]) -> list[str]:
+    return [f"`{command}`" for command in dict.fromkeys(commands)]
