@@ -83,6 +83,7 @@ EXPERIMENTS = {
     "audit": "experiments.audit.experiment:EXPERIMENT",
     "rank": "experiments.rank.experiment:EXPERIMENT",
     "conversion": "experiments.conversion.experiment:EXPERIMENT",
+    "softmax": "experiments.softmax.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 
