@@ -84,6 +84,7 @@ EXPERIMENTS = {
     "rank": "experiments.rank.experiment:EXPERIMENT",
     "conversion": "experiments.conversion.experiment:EXPERIMENT",
     "softmax": "experiments.softmax.experiment:EXPERIMENT",
+    "block": "experiments.block.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 
