@@ -85,6 +85,7 @@ EXPERIMENTS = {
     "conversion": "experiments.conversion.experiment:EXPERIMENT",
     "softmax": "experiments.softmax.experiment:EXPERIMENT",
     "block": "experiments.block.experiment:EXPERIMENT",
+    "certificates": "experiments.certificates.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 
