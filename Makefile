@@ -45,7 +45,7 @@ export CHECK_PYTHON
 PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models text capacity retrieval roles rank figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models text capacity retrieval roles rank softmax block certificates joint figures test test-all lint bench bench-gpu readme clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -87,10 +87,26 @@ roles: setup ## measure what the heads of pretrained models do (PRESET=smoke, qu
 rank: setup ## run the rank experiment (what a head of size d_k can produce) likewise (PRESET=smoke, quick or paper)
 	@$(RUN) -m experiments run rank --preset "$(PRESET)"
 
+softmax: setup ## run the softmax experiment (softmax heads and value routing beside the maximum) likewise (PRESET=smoke, quick or paper)
+	@$(RUN) -m experiments run softmax --preset "$(PRESET)"
+
+block: setup ## run the block experiment (a whole Transformer block on real embeddings) likewise (PRESET=smoke, quick or paper)
+	@$(RUN) -m experiments run block --preset "$(PRESET)"
+
+certificates: setup ## run the certificates experiment (dealt edges decided exactly) likewise (PRESET=smoke, quick or paper)
+	@$(RUN) -m experiments run certificates --preset "$(PRESET)"
+
+joint: setup ## run the joint experiment (why joint training needs more budget) likewise (PRESET=smoke, quick or paper)
+	@$(RUN) -m experiments run joint --preset "$(PRESET)"
+
 figures: setup ## draw the figures again from the committed records
 	@$(RUN) -m experiments plot capacity
 	@$(RUN) -m experiments plot retrieval
 	@$(RUN) -m experiments plot rank
+	@$(RUN) -m experiments plot softmax
+	@$(RUN) -m experiments plot block
+	@$(RUN) -m experiments plot certificates
+	@$(RUN) -m experiments plot joint
 	@$(RUN) -m experiments plot roles
 
 test: setup ## run the tests but the slow ones, then the numerical ones once more in float64

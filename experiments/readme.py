@@ -22,13 +22,16 @@ from typing import Any, NamedTuple
 from experiments import bench_heads, bench_tables, style
 from experiments.audit import records as audit_records
 from experiments.audit import table as audit
+from experiments.block import table as block
 from experiments.cache import table as cache
 from experiments.capacity import prose as capacity
+from experiments.certificates import table as certificates
 from experiments.conversion import table as conversion
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
+from experiments.softmax import table as softmax
 from experiments.tries import table as tries
 
 ROOT = Path(__file__).parents[1]
@@ -62,6 +65,9 @@ SOURCES = {
     "cache": Source("figures/cache/quick.json", cache.BLOCKS, cache.values),
     "conversion": Source("figures/conversion/quick.json", conversion.BLOCKS, conversion.values),
     "rank": Source("figures/rank/quick.json", rank.BLOCKS, rank.values),
+    "softmax": Source("figures/softmax/quick.json", softmax.BLOCKS, softmax.values),
+    "block": Source("figures/block/quick.json", block.BLOCKS, block.values),
+    "certificates": Source("figures/certificates/quick.json", certificates.BLOCKS, certificates.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
     "decode": Source(

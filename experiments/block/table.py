@@ -13,9 +13,9 @@ from experiments.tables import Cells, markdown_of
 
 NAMES = {
     "block": "block",
-    "frozen": "scores frozen at zero",
-    "wide": "scores frozen, MLP 8 times as wide",
-    "removed": "attention removed",
+    "frozen": "frozen scores",
+    "wide": "frozen, wide MLP",
+    "removed": "no attention",
 }
 
 
@@ -44,7 +44,7 @@ def blocks_cells(data: Mapping[str, Any]) -> Cells | None:
         )
         for row in rows
     )
-    columns = ("block", "m, d", "D_K", "h", "accuracy", "present", "absent", "parameters")
+    columns = ("block", "m, d", "D_K", "h", "accuracy", "there", "absent", "para-\nmeters")
     note = (
         "Share of right answers on fresh contexts, mean over seeds, in brackets the least and the largest; of those "
         "whose neighbour is in the context, and whose is not. Saying the likelier of the two is worth about 0.5."
