@@ -93,7 +93,7 @@ softmax: setup ## run the softmax experiment (softmax heads and value routing be
 block: setup ## run the block experiment (a whole Transformer block on real embeddings) likewise (PRESET=smoke, quick or paper)
 	@$(RUN) -m experiments run block --preset "$(PRESET)"
 
-certificates: setup ## run the certificates experiment (dealt edges decided exactly) likewise (PRESET=smoke, quick or paper)
+certificates: setup ## run the certificates experiment (dealt edges decided exactly) likewise (PRESET=smoke, quick, drift or paper)
 	@$(RUN) -m experiments run certificates --preset "$(PRESET)"
 
 joint: setup ## run the joint experiment (why joint training needs more budget) likewise (PRESET=smoke, quick or paper)

@@ -68,6 +68,7 @@ SOURCES = {
     "softmax": Source("figures/softmax/quick.json", softmax.BLOCKS, softmax.values),
     "block": Source("figures/block/quick.json", block.BLOCKS, block.values),
     "certificates": Source("figures/certificates/quick.json", certificates.BLOCKS, certificates.values),
+    "certificates-drift": Source("figures/certificates/drift.json", {}, certificates.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
     "decode": Source(

@@ -27,6 +27,7 @@ class CertificatesConfig:
 PRESETS = {
     "smoke": CertificatesConfig(d_models=(8, 10), head_counts=(1, 2), seeds=6),
     "quick": CertificatesConfig(),
+    "drift": CertificatesConfig(d_models=(8, 12, 16, 24, 32, 48), head_counts=(1, 2), largest=400, seeds=96),
     "paper": CertificatesConfig(
         d_models=(16, 24, 32, 48), largest=2000, offsets=(-0.5, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8, 1.2), seeds=64
     ),
