@@ -86,6 +86,7 @@ EXPERIMENTS = {
     "softmax": "experiments.softmax.experiment:EXPERIMENT",
     "block": "experiments.block.experiment:EXPERIMENT",
     "certificates": "experiments.certificates.experiment:EXPERIMENT",
+    "joint": "experiments.joint.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 

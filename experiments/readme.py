@@ -27,6 +27,7 @@ from experiments.cache import table as cache
 from experiments.capacity import prose as capacity
 from experiments.certificates import table as certificates
 from experiments.conversion import table as conversion
+from experiments.joint import table as joint
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
 from experiments.retrieval import table as retrieval
@@ -68,6 +69,7 @@ SOURCES = {
     "softmax": Source("figures/softmax/quick.json", softmax.BLOCKS, softmax.values),
     "block": Source("figures/block/quick.json", block.BLOCKS, block.values),
     "certificates": Source("figures/certificates/quick.json", certificates.BLOCKS, certificates.values),
+    "joint": Source("figures/joint/quick.json", joint.BLOCKS, joint.values),
     "certificates-drift": Source("figures/certificates/drift.json", {}, certificates.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source("figures/bench/attention.json", {"": bench_tables.attention_table}),
