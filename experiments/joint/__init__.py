@@ -12,10 +12,10 @@ The idea to be tested: under a hard maximum the gradient of an edge reaches its 
 more, and the accidental winners of the first steps become a frozen, random partition of the edges.
 
 What was expected, written down before the runs that test it; `CLAIMS` in `experiments.joint.records` judges each of
-them from the records. (Pilot runs of two seeds at four heads, of all variants but head-by-head, came before: they showed
-winners frozen at the first look, ``anneal`` and ``anneal-hinge`` near what the capacity experiment has for the greedy
-trainer, ``shuffle``, ``balance``, ``hinge`` and ``lbfgs`` in between. What is new in these runs is two and eight heads, more
-seeds, and the thresholds.)
+them from the records. (Pilot runs of two seeds at four heads, of all variants but head-by-head, came before: they
+showed winners frozen at the first look, ``anneal`` and ``anneal-hinge`` near what the capacity experiment has for the
+greedy trainer, ``shuffle``, ``balance``, ``hinge`` and ``lbfgs`` in between. What is new in these runs is two and eight
+heads, more seeds, and the thresholds.)
 
 1. *Frozen*: under ``adam`` at least 95% of the edges have their final head by 5% of the steps, at every head count.
 2. *Partition*: dealing the edges out beforehand (``partition``) costs ``adam`` nothing: the thresholds are within 15%.

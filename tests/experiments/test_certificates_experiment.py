@@ -39,11 +39,11 @@ def test_points_of_a_preset_are_batches_that_come_back(name):
 
 
 def test_sizes_above_the_largest_are_left_out():
-    assert sizes(replace(QUICK, largest=60), 16, 1) == [54, 57, 59]
+    assert sizes(replace(QUICK, largest=60), 16, 1) == [53, 57, 59]
     assert sizes(replace(QUICK, largest=60), 16, 2) == []
 
 
-def _summary(stretch=1.03, undecided=0, proven=True, seeds=400, widen=1.0, drift=0.0):
+def _summary(stretch=1.03, undecided=0, proven=True, seeds=150, widen=1.0, drift=0.0):
     """Records whose shares are the predicted ones of a graph ``stretch + drift (1/d - 1/16)`` times smaller."""
     points = []
     config = replace(QUICK, d_models=(16, 24), head_counts=(1, 2), offsets=(-0.8, -0.2, 0.2, 0.6, 1.2))
@@ -52,7 +52,8 @@ def _summary(stretch=1.03, undecided=0, proven=True, seeds=400, widen=1.0, drift
             middle = partition_max_items(d, h)
             for m in sizes(config, d, h):
                 place = m / (stretch + drift * (1 / d - 1 / 16))
-                share = partition_success_probability(middle + (place - middle) / widen, middle, d, h)
+                size = middle + (place - middle) / widen
+                share = partition_success_probability(size, size, d, h)
                 held = round(seeds * share)
                 for seed in range(seeds):
                     verdict = "separable" if seed < held else "inseparable"
@@ -65,7 +66,7 @@ def _summary(stretch=1.03, undecided=0, proven=True, seeds=400, widen=1.0, drift
 
 
 def test_half_way_points_are_found_where_they_were_put():
-    rows = _summary(drift=0.5)
+    rows = _summary(drift=0.5, seeds=400)
     for row in rows["places"]:
         expected = 1.03 + 0.5 * (1 / row["d_model"] - 1 / 16)
         assert row["ratio"] == pytest.approx(expected, abs=0.01)
@@ -83,7 +84,7 @@ def test_each_verdict_can_hold_and_fail():
     assert set(_verdicts(**usual).values()) == {"held"}
     assert len(_verdicts(**usual)) == len(CLAIMS)
     for claim, changed in {
-        "decided": {"undecided": 8},
+        "decided": {"undecided": 3},
         "proofs": {"proven": False},
         "place": {"stretch": 1.09},
         "width": {"widen": 3.0},
