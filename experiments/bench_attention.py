@@ -10,7 +10,9 @@ run interleaved in one process as `experiments.bench` describes, so that every r
 PyTorch gets its own layout, contiguous ``(B, N, T, D)``, and the better of one thread and all. Equinox offers its
 kernel within modules only; its function of one head is mapped over heads and batch here. An implementation whose
 weights alone would take more than ``max_gigabytes`` is left out, and the record says so. Lengths that are not asked
-for keep what an earlier run of the same machine, versions and configuration wrote.
+for keep what an earlier run of the same machine, versions and configuration wrote. What causality saves ours is
+measured with nothing else between the two: memory that others gave back has to be had again by whoever comes next,
+which costs both the same time and hides a part of their ratio.
 
 Temporary memory is that of the compiled program: what it allocates beside its arguments and results. Beside each
 time stands its floor, the operations and bytes that no way of computing the result avoids: two products forwards,
@@ -32,9 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from flax import linen, nnx
-from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
 from experiments import style
 from experiments.bench import (
@@ -47,6 +47,7 @@ from experiments.bench import (
     temporary_bytes,
     torch_threads,
 )
+from experiments.bench_attention_figure import figure, show
 from experiments.store import write_json
 from mha_jax import dot_product_attention
 
@@ -214,8 +215,11 @@ def comparison(config: Config, length: int, backward: bool, rates: Mapping[str, 
     if find_spec("torch") is not None and config.dtype == "float32" and not gpu:
         calls |= _torch_calls(arrays, backward)
     times = interleaved_seconds(calls, config.rounds, config.seconds)
+    own = {name: calls[name] for name in ("ours", "ours_causal")}
+    alone = interleaved_seconds(own, config.rounds, config.seconds / 4)
     return [
         _record(name, timed, times, programs, batch, length, backward, left_out, config, rates)
+        | {"ours_speedup_by_causality": asdict(ratios(alone, "ours", "ours_causal"))}
         for name, timed in _fastest_threads(times).items()
     ]
 
@@ -273,7 +277,6 @@ def _record(
         "timed_as": timed,
         "seconds": asdict(seconds),
         "time_over_ours": asdict(ratios(dict(times), timed, baseline)),
-        "ours_speedup_by_causality": asdict(ratios(dict(times), "ours", "ours_causal")),
         "temporary_bytes": temporary_bytes(programs[name]) if name in programs else None,
         "weights_bytes": batch * config.num_heads * length**2 * 4,
         "floor_operations": operations,
@@ -377,117 +380,7 @@ def with_other_lengths(result: Record, earlier: Mapping[str, Any]) -> Record:
     return result | {"points": points, "config": config}
 
 
-# Figure
-
-_LOOKS = {
-    "ours": style.Look("ours", style.BLUE, "o"),
-    "jax_nn": style.Look("jax.nn", style.VERMILLION, "s", filled=False),
-    "flax_nnx": style.Look("flax.nnx", style.ORANGE, "^", filled=False),
-    "flax_linen": style.Look("flax.linen", style.PURPLE, "v", filled=False),
-    "equinox": style.Look("equinox", style.GREEN, "D", filled=False),
-    "torch_sdpa": style.Look("PyTorch SDPA", style.BLACK, "X"),
-    "jax_nn_cudnn": style.Look("jax.nn, cuDNN", style.GREEN, "P"),
-}
-
-
-def figure(result: Mapping[str, Any]) -> tuple[Figure, str]:
-    """Time over ours and temporary memory against length, and the caption."""
-    points = result["points"]
-    columns = [
-        ("forward", False),
-        ("forward", True),
-        ("forward and backward", False),
-        ("forward and backward", True),
-    ]
-    with style.context():
-        grid, axes = style.grid(2, 4, style.DOUBLE_WIDTH, 3.9, sharey="row", sharex=True)
-        shown = [name for name in _LOOKS if any(p["contender"] == name for p in points)]
-        for column, (direction, causal) in enumerate(columns):
-            time, memory = axes[:, column]
-            for name in shown:
-                here = sorted(
-                    (
-                        p
-                        for p in points
-                        if (p["contender"], p["pass"], p["causal"]) == (name, direction, causal)
-                    ),
-                    key=lambda p: p["length"],
-                )
-                _lines(time, memory, here, _LOOKS[name])
-            time.set_title(f"{direction.replace(' and ', ' +')}{', causal' if causal else ''}")
-            for panel in (time, memory):
-                panel.set_xscale("log", base=2)
-                panel.set_yscale("log")
-            style.plain_log_ticks(time.yaxis, [0.5, 1, 2, 4, 8])
-            lengths = sorted({p["length"] for p in points})
-            style.plain_log_ticks(memory.xaxis, lengths[::2] if len(lengths) > 4 else lengths)
-            time.axhline(1, **style.REFERENCE)
-            memory.set_xlabel("length $T$")
-        axes[0, 0].set_ylabel("time / time of ours")
-        axes[1, 0].set_ylabel("temporary memory (MB)")
-        style.legend_below(grid, [style.handle(_LOOKS[name]) for name in shown], 4)
-    return grid, _caption(result)
-
-
-def _lines(time: Any, memory: Any, points: list[Record], look: style.Look) -> None:
-    lengths = [p["length"] for p in points]
-    ratio = [p["time_over_ours"] for p in points]
-    medians = [r["median"] for r in ratio]
-    style.interval_bars(
-        time, lengths, medians, [r["low"] for r in ratio], [r["high"] for r in ratio], look, linestyle="-"
-    )
-    megabytes = [p["temporary_bytes"] for p in points]
-    if None not in megabytes:
-        shown = [max(1, x) / 1e6 for x in megabytes]
-        nothing = [None] * len(shown)
-        style.interval_bars(memory, lengths, shown, nothing, nothing, look, linestyle="-")
-
-
-def _caption(result: Mapping[str, Any]) -> str:
-    config, place = result["config"], result["environment"]
-    return (
-        f"Attention on {place['device_kind']} ({place['cpu_count']} CPUs), {config['dtype']}, "
-        f"{config['num_heads']} heads of {config['head_dim']}, batch {config['tokens']} / T but at least 1. Above: "
-        "time over the time of ours in the same rounds, median and quartiles; above 1, ours is faster. "
-        "Below: temporary memory of the compiled program. PyTorch does not tell its own. "
-        "Drawn by: python -m experiments.bench_attention"
-    )
-
-
 # Command
-
-
-def show(result: Mapping[str, Any], console: Console) -> None:
-    """Print a table of the ratios."""
-    names = [n for n in [*_LOOKS, "ours_dense", "ours_blockwise"] if n != "ours"]
-    names = [n for n in names if any(p["contender"] == n for p in result["points"])]
-    table = Table(title="time over ours: medians (quartiles)")
-    for head in ("T", "pass", "causal", "ours ms", "x floor", "temp / jax.nn", *names):
-        table.add_column(head, justify="right")
-    rows = {}
-    for p in result["points"]:
-        rows.setdefault((p["length"], p["pass"], p["causal"]), {})[p["contender"]] = p
-    for (length, direction, causal), found in rows.items():
-        ours = found["ours"]
-        theirs = found.get("jax_nn")
-        memory = (
-            "-" if theirs is None else f"{ours['temporary_bytes'] / max(1, theirs['temporary_bytes']):.3f}"
-        )
-        cells = [
-            f"{1e3 * ours['seconds']['median']:.2f}",
-            f"{ours['seconds']['median'] / ours['floor_seconds']:.1f}",
-            memory,
-        ]
-        for name in names:
-            ratio = found[name]["time_over_ours"] if name in found else None
-            cells.append(
-                "-" if ratio is None else f"{ratio['median']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})"
-            )
-        table.add_row(str(length), direction, "yes" if causal else "", *cells)
-    console.print(table)
-    for r in result["masks"]:
-        ratio = r["time_over_no_mask"]
-        console.print(f"dense, {r['pass']}, mask {r['mask']}: {ratio['median']:.2f} of the time without")
 
 
 def stem(result: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Commands: ``list``, ``run``, ``collect``, ``plot``, ``status``, ``verify``.
+"""Commands: ``list``, ``run``, ``collect``, ``plot``, ``status``, ``verify``, ``plan``.
 
 A run appends to ``runs/NAME/PRESET-<config hash>.jsonl`` (or under ``--out``), and when it is complete writes
 ``PRESET.json`` and the figures: into ``figures/NAME/`` for an unchanged preset, into ``--out`` where one is given, else
@@ -11,7 +11,7 @@ import argparse
 import random
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import jax
 import tyro
 from rich.console import Console
 
-from experiments import mesh
+from experiments import mesh, plan
 from experiments.engine import (
     EXPERIMENTS,
     asker,
@@ -57,11 +57,17 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; returns the exit status: 0, 1 for a finding, 2 for a bad request, 130 when interrupted."""
     console = Console(stderr=False)
     parser = _parser()
+    if list(argv[:1]) == ["plan"]:  # its options are those of `experiments.plan.PlanConfig`
+        return _said_errors(lambda: plan.run(argv[1:], console))
     known, rest = parser.parse_known_args(argv)
     if known.command != "run" and rest:
         parser.error(f"unknown arguments: {' '.join(rest)}")
+    return _said_errors(lambda: _COMMANDS[known.command](known, rest, console))
+
+
+def _said_errors(command: Callable[[], int]) -> int:
     try:
-        return _COMMANDS[known.command](known, rest, console)
+        return command()
     except (ValueError, OSError, RuntimeError) as error:
         said = [f"error: {error}"]
         if (
@@ -80,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="experiments and their presets")
+    commands.add_parser(
+        "plan", help="how many heads, of which size, for a layer; `plan --help` lists its options"
+    )
     run = commands.add_parser(
         "run",
         help="run an experiment, or go on with it; `run NAME --fields` lists the fields that can be overridden",

@@ -30,6 +30,13 @@ from mha_jax import attention_weights, combine_heads, dot_product_attention, pro
 
 Params = Mapping[str, Any]
 
+_ACTIVATIONS = {
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+}
+
 
 class Output(NamedTuple):
     """What a forward pass gives.
@@ -70,7 +77,7 @@ def forward(
         ValueError: shapes do not agree, or a sequence is longer than the learned positions.
     """
     _check(config, tokens, head_mask)
-    x = _embed(params["embed"], config, tokens)
+    x = embed(params["embed"], config, tokens)
     if head_mask is not None and head_mask.ndim == 2:
         head_mask = head_mask[:, None, None, :]
 
@@ -98,7 +105,7 @@ def forward(
             )
             return combine_heads(own["attention"], heads)
 
-        for name, block in (("attention", attention), ("mlp", partial(_feed_forward, own["mlp"], config))):
+        for name, block in (("attention", attention), ("mlp", partial(feed_forward, own["mlp"], config))):
             norm = partial(normalise, own[f"{name}_norm"], config)
             x = x + block(norm(x)) if config.pre_norm else norm(x + block(x))
         return x, weights
@@ -110,6 +117,29 @@ def forward(
     if config.causal:
         logits = jnp.einsum("btm,vm->btv", x, params.get("unembed", params["embed"]["tokens"]))
     return Output(x, logits, weights)
+
+
+def embed(params: Params, config: ModelConfig, tokens: Int[Array, "b t"]) -> Float[Array, "b t m"]:
+    """What enters the first layer: tokens, with positions, segment and normalisation where the model has them.
+
+    Args:
+        params: ``params["embed"]`` of the model.
+        config: sizes and kinds.
+        tokens: ids, ``(b, t)``.
+    """
+    x = params["tokens"][tokens]
+    if "segment" in params:
+        x = x + params["segment"][None, None, :]
+    if "positions" in params:
+        x = x + params["positions"][None, : tokens.shape[1]]
+    return normalise(params["norm"], config, x) if "norm" in params else x
+
+
+def feed_forward(params: Params, config: ModelConfig, x: Float[Array, "b t m"]) -> Float[Array, "b t m"]:
+    """The feed-forward part of one layer, gated where the model's is; ``params["mlp"]`` of that layer."""
+    act = _ACTIVATIONS[config.activation]
+    up = _linear(params["up"], x)
+    return _linear(params["down"], act(_linear(params["gate"], x)) * up if config.gated else act(up))
 
 
 def sentence_embeddings(hidden: Float[Array, "b t m"], lengths: Int[Array, "b"]) -> Float[Array, "b m"]:
@@ -162,29 +192,6 @@ def _check(config: ModelConfig, tokens: Array, head_mask: Array | None) -> None:
     large = (config.num_layers, *tokens.shape, config.num_heads)
     if head_mask is not None and head_mask.shape not in (small, large):
         raise ValueError(f"head_mask: expected shape {small} or {large}, got {head_mask.shape}")
-
-
-def _embed(params: Params, config: ModelConfig, tokens: Array) -> Array:
-    x = params["tokens"][tokens]
-    if "segment" in params:
-        x = x + params["segment"][None, None, :]
-    if "positions" in params:
-        x = x + params["positions"][None, : tokens.shape[1]]
-    return normalise(params["norm"], config, x) if "norm" in params else x
-
-
-_ACTIVATIONS = {
-    "gelu": partial(jax.nn.gelu, approximate=False),
-    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
-    "relu": jax.nn.relu,
-    "silu": jax.nn.silu,
-}
-
-
-def _feed_forward(params: Params, config: ModelConfig, x: Array) -> Array:
-    act = _ACTIVATIONS[config.activation]
-    up = _linear(params["up"], x)
-    return _linear(params["down"], act(_linear(params["gate"], x)) * up if config.gated else act(up))
 
 
 def _linear(params: Params, x: Array) -> Array:

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from experiments.pretrained import ModelConfig, Output
-from experiments.pretrained.model import _embed, _feed_forward, normalise
+from experiments.pretrained.model import embed, feed_forward, normalise
 from mha_jax import combine_heads, dot_product_attention, project_heads, select_heads
 
 
@@ -77,7 +77,7 @@ def forward_removed(
         tokens: ids, padded.
         lengths: tokens of each sequence.
     """
-    x = _embed(params["embed"], config, tokens)
+    x = embed(params["embed"], config, tokens)
     for own in params["layers"]:
 
         def attention(x: Float[Array, "b t m"], own: Any = own) -> Float[Array, "b t m"]:
@@ -95,7 +95,7 @@ def forward_removed(
                 out = out + combine_heads(part, heads)
             return out if own["bias"] is None else out + own["bias"][None, None, :]
 
-        for name, block in (("attention", attention), ("mlp", partial(_feed_forward, own["mlp"], config))):
+        for name, block in (("attention", attention), ("mlp", partial(feed_forward, own["mlp"], config))):
             norm = partial(normalise, own[f"{name}_norm"], config)
             x = x + block(norm(x)) if config.pre_norm else norm(x + block(x))
     if "final_norm" in params:

@@ -1,11 +1,11 @@
 """Blocks of the blockwise kernel: how large they are, where they start, and which pairs of them are live.
 
 **Sizes.** A step of the kernel holds one tile of logits for every head of every example, ``heads * queries * keys``
-numbers, which it writes, reads for the maximum, overwrites by the exponentials and reads twice. On a CPU a step should
-be large enough to be shared among threads and small enough for the cache: 8 MB, 2**21 float32.
-Below 128 rows or columns the matrix products become
-inefficient, and with few keys the running output, (queries, E), is rescaled too often. So a tile is the largest
-of 512 x 512, 512 x 256, 256 x 256, 256 x 128 and 128 x 128 that fits the budget, and the last one where none fits.
+numbers, which it writes, reads for the maximum, overwrites by the exponentials and reads twice. On a CPU a step has a
+fixed price, a few tenths of a millisecond for sharing its operations among threads, and gets slower per number where
+tiles leave the cache; with few keys the running output, (queries, E), is rescaled too often, and large tiles have more
+that causality masks. So a tile is the first of 512 x 512 up to 4 MB, 512 x 256 up to 16 MB, 256 x 256 and 256 x 128 up
+to 8 MB, and 128 x 128, where queries or keys that are fewer than a side count as they are.
 Other backends launch a kernel for each operation of a step, so that fewer and larger steps pay: 1024 x 1024,
 not measured.
 A side that is not longer than 1.25 blocks is taken whole; a longer one is split evenly, in multiples of 16.
@@ -27,8 +27,8 @@ from jaxtyping import Array, Bool, Int32
 
 from mha_jax._kernels.head import Operands, Options
 
-_CPU_TILES = ((512, 512), (512, 256), (256, 256), (256, 128), (128, 128))
-_CPU_TILE_BYTES = 2**23
+_CPU_TILES = ((512, 512, 2**22), (512, 256, 2**24), (256, 256, 2**23), (256, 128, 2**23))  # and most bytes
+_SMALLEST_CPU_TILE = (128, 128)
 _OTHER_TILE = (1024, 1024)
 _SLACK = 1.25
 _MULTIPLE = 16
@@ -91,11 +91,15 @@ def choose_blocks(
         backend: as ``jax.default_backend()``.
     """
     tile = _OTHER_TILE
-    if backend == "cpu" and not isinstance(num_heads, int):  # of a symbolic batch
-        tile = _CPU_TILES[-1]
-    elif backend == "cpu":
-        fitting = (t for t in _CPU_TILES if num_heads * t[0] * t[1] * itemsize <= _CPU_TILE_BYTES)
-        tile = next(fitting, _CPU_TILES[-1])
+    if backend == "cpu":
+        tile = _SMALLEST_CPU_TILE
+        if isinstance(num_heads, int):  # not of a symbolic batch
+            fitting = (
+                (rows, columns)
+                for rows, columns, most in _CPU_TILES
+                if num_heads * min(rows, num_queries) * min(columns, num_keys) * itemsize <= most
+            )
+            tile = next(fitting, tile)
     return _split(num_queries, tile[0]), _split(num_keys, tile[1])
 
 

@@ -34,19 +34,33 @@ def test_blocks_cover_every_position_once(size, num_heads, backend):
             assert positions[-1] < size
 
 
-def test_tiles_stay_in_the_cache_until_they_are_as_small_as_is_useful():
-    for num_heads, itemsize in (1, 4), (4, 4), (8, 4), (8, 8), (16, 4), (32, 4):
-        queries, keys = choose_blocks(4096, 4096, num_heads, itemsize, "cpu")
-        tile = num_heads * queries.block * keys.block * itemsize
-        assert tile <= 2**23
-        assert tile * 2 > 2**22 or (queries.block, keys.block) == (512, 512)
-    queries, keys = choose_blocks(4096, 4096, 1024, 4, "cpu")
-    assert (queries.block, keys.block) == (128, 128)
+@pytest.mark.parametrize(
+    ("num_heads", "itemsize", "tile"),
+    [
+        (1, 4, (512, 512)),
+        (4, 4, (512, 512)),
+        (4, 8, (512, 256)),
+        (8, 4, (512, 256)),
+        (32, 4, (512, 256)),
+        (32, 8, (256, 128)),
+        (64, 4, (256, 128)),
+        (65, 4, (128, 128)),
+        (1024, 4, (128, 128)),
+    ],
+)
+def test_tiles_stay_in_the_cache_until_they_are_as_small_as_is_useful(num_heads, itemsize, tile):
+    queries, keys = choose_blocks(4096, 4096, num_heads, itemsize, "cpu")
+    assert (queries.block, keys.block) == tile
+    assert num_heads * tile[0] * tile[1] * itemsize <= 2**24 or tile == (128, 128)
 
 
 def test_what_fits_into_little_more_than_a_block_is_one():
     assert choose_blocks(160, 7, 64, 4, "cpu") == (Axis(160, 160), Axis(7, 7))
-    assert choose_blocks(1, 161, 64, 4, "cpu") == (Axis(1, 1), Axis(161, 96))
+    assert choose_blocks(160, 161, 4096, 4, "cpu") == (Axis(160, 160), Axis(161, 96))
+
+
+def test_few_queries_take_long_blocks_of_keys():
+    assert choose_blocks(1, 4096, 64, 4, "cpu") == (Axis(1, 1), Axis(4096, 512))
 
 
 @st.composite

@@ -8,7 +8,8 @@ budget is ``D_K = h d_k``.
   `one_dimensional_f1_cap`.
 - Predictions (no free parameter, heuristic): `gardner_capacity`, `gardner_threshold`, `width_requirement`,
   `matrix_width`, `single_head_max_items`, `convex_success_probability`, `transition_width`, `held_edges`,
-  `partition_head_dim`, `partition_total_key_dim`, `partition_max_edges`, `greedy_max_items`, `head_window`.
+  `partition_head_dim`, `partition_total_key_dim`, `partition_max_edges`, `max_edges`, `greedy_max_items`,
+  `head_window`.
   (`matrix_width` itself is a property of random matrices, exact up to Monte-Carlo error;
   `convex_success_probability` has one measured constant, its width.)
 - Empirical law (of joint gradient descent): `parameter_count_total_key_dim`.
@@ -28,6 +29,7 @@ from theory.bounds.gardner import (
 )
 from theory.bounds.greedy import greedy_max_items
 from theory.bounds.partition import (
+    max_edges,
     parameter_count_total_key_dim,
     partition_head_dim,
     partition_max_edges,
@@ -53,6 +55,7 @@ __all__ = [
     "head_window",
     "held_edges",
     "matrix_width",
+    "max_edges",
     "one_dimensional_cap",
     "one_dimensional_f1_cap",
     "parameter_count_total_key_dim",

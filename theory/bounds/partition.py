@@ -175,6 +175,28 @@ def partition_max_edges(
         num_heads=integer("num_heads", num_heads),
         head_dim=positive("head_dim", head_dim),
     )
+    return max_edges(m, h, _width(d, k))
+
+
+def max_edges(num_items: Numbers, num_heads: Numbers, width: Numbers) -> Result:
+    """The same for heads that have a squared Gaussian width of ``width`` each, whatever they are made of.
+
+    Args:
+        num_items: m, an integer of at least 2.
+        num_heads: h, a positive integer.
+        width: w2 > 0 of one head.
+
+    Returns:
+        m' as a real number, at most m (m - 1).
+
+    Raises:
+        ValueError: a size out of range.
+    """
+    m, h, w2 = broadcast(
+        num_items=integer("num_items", num_items, 2),
+        num_heads=integer("num_heads", num_heads),
+        width=positive("width", width),
+    )
 
     def needed(edges: Any) -> Any:
         return _requirement(edges / h, m * m - edges)
@@ -186,7 +208,4 @@ def partition_max_edges(
         up = needed(left) < needed(right)
         low, high = np.where(up, left, low), np.where(up, high, right)
     peak = 0.5 * (low + high)
-    width = _width(d, k)
-    return result(
-        np.where(needed(peak) <= width, most, solve_increasing(needed, width, np.zeros(m.shape), peak))
-    )
+    return result(np.where(needed(peak) <= w2, most, solve_increasing(needed, w2, np.zeros(m.shape), peak)))
