@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ class Block(nnx.Module):
             rngs: random stream ``params``.
         """
         self.norm_attention = nnx.LayerNorm(d_model, rngs=rngs)
-        params = init_multi_head_attention(
+        params: Any = init_multi_head_attention(
             rngs.params(), d_model, num_heads, head_dim=head_dim, value_head_dim=value_head_dim
         )
         if attention == "frozen":

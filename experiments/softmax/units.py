@@ -181,9 +181,10 @@ def _trained(points: Sequence[SoftmaxPoint]) -> list[Record]:
     drawn = [problem_of(point) for point in points]
     embeddings, adjacency = (np.stack(part) for part in list(zip(*drawn, strict=True))[:2])
     seeds = [point.seed for point in points]
-    shape = {"num_heads": first.num_heads, "head_dim": first.total_key_dim // first.num_heads}
+    heads, head_dim = first.num_heads, first.total_key_dim // first.num_heads
     if first.arm in ("greedy", "joint"):
-        channels = train(first.arm, embeddings, adjacency, seeds=seeds, **shape)
+        name: Any = first.arm
+        channels = train(name, embeddings, adjacency, seeds=seeds, num_heads=heads, head_dim=head_dim)
         return [_channel_record(p, d, c) for p, d, c in zip(points, drawn, channels, strict=True)]
     assert first.num_contexts is not None
     assert first.num_steps is not None
@@ -191,7 +192,9 @@ def _trained(points: Sequence[SoftmaxPoint]) -> list[Record]:
     options = SoftmaxOptions(
         first.context_size, first.num_contexts, first.num_steps, learning_rate=first.learning_rate
     )
-    trained = train_softmax(first.arm, embeddings, adjacency, seeds=seeds, options=options, **shape)  # type: ignore[arg-type]
+    trained = train_softmax(
+        first.arm, embeddings, adjacency, seeds=seeds, options=options, num_heads=heads, head_dim=head_dim
+    )  # type: ignore[arg-type]
     return [_softmax_record(p, d, c) for p, d, c in zip(points, drawn, trained, strict=True)]
 
 
@@ -246,7 +249,7 @@ def transplant(
         kappa = np.where(context[None, :] == target[:, None], weights.sum(axis=0), 0.0).sum(axis=1)
         for t, u in enumerate(context):
             length = excess_of(
-                out[t], kappa[t], items, target[t], owners[u], gamma * scale, size, heads, one_owner
+                out[t], kappa[t], items, target[t], int(owners[u]), gamma * scale, size, heads, one_owner
             )
             excess = max(excess, length)
     return {

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,14 @@ def test_budgets_are_multiples_of_the_heads_with_two_dimensions_at_least():
 
 def _claims(usual=None, settled=None, seeds=4):
     """Verdicts where a variant recovers from a budget on: ``usual`` by (variant, heads), or variant."""
-    wanted = {"adam": 26, "partition": 28, "decay": 26, "anneal": 18, "anneal-hinge": 16, REFERENCE: 16}
+    wanted: dict[Any, int] = {
+        "adam": 26,
+        "partition": 28,
+        "decay": 26,
+        "anneal": 18,
+        "anneal-hinge": 16,
+        REFERENCE: 16,
+    }
     wanted |= {("adam", 2): 99, ("partition", 2): 99} | (usual or {})
     early = {"adam": 0.99, "anneal": 0.3} | (settled or {})
     points = []

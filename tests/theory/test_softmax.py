@@ -209,13 +209,13 @@ def test_heads_of_the_kernels_are_those_of_the_definition():
     context = np.array([4, 0, 6, 1, 2])
     expected = weights_on(head_scores_of(x, q, w), context, 0.7, 1.3)
     queries, keys = (jnp.asarray(x[context] @ part) for part in (q, w))
-    tolerance = {"rtol": 1e-5, "atol": 1e-6} if queries.dtype == jnp.float32 else {"rtol": 1e-10}
+    rtol, atol = (1e-5, 1e-6) if queries.dtype == jnp.float32 else (1e-10, 0.0)
     weights = softmax_weights(queries, keys, jnp.asarray(0.7), jnp.asarray(1.3))
-    np.testing.assert_allclose(weights[..., :-1], expected, **tolerance)
-    np.testing.assert_allclose(weights[..., -1], 1 - expected.sum(axis=-1), **tolerance)
+    np.testing.assert_allclose(weights[..., :-1], expected, rtol=rtol, atol=atol)
+    np.testing.assert_allclose(weights[..., -1], 1 - expected.sum(axis=-1), rtol=rtol, atol=atol)
     values = rng.standard_normal((5, e))
     out = routed_values(queries, keys, jnp.asarray(values), jnp.asarray(0.7), jnp.asarray(1.3))
-    np.testing.assert_allclose(out, expected.sum(axis=0) @ values, **tolerance)
+    np.testing.assert_allclose(out, expected.sum(axis=0) @ values, rtol=rtol, atol=atol)
 
 
 def test_rates_by_hand():
