@@ -87,6 +87,10 @@ EXPERIMENTS = {
     "relations": "experiments.relations.experiment:EXPERIMENT",
     "conversion": "experiments.conversion.experiment:EXPERIMENT",
     "translation": "experiments.translation.experiment:EXPERIMENT",
+    "softmax": "experiments.softmax.experiment:EXPERIMENT",
+    "block": "experiments.block.experiment:EXPERIMENT",
+    "certificates": "experiments.certificates.experiment:EXPERIMENT",
+    "joint": "experiments.joint.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 

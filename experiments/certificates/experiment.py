@@ -1,0 +1,76 @@
+"""The certificates experiment as the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from experiments.certificates import figures, records, table, units
+from experiments.certificates.config import PRESETS, CertificatesConfig, check
+from experiments.claims import claim_lines
+from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.points import Point, Record, to_units
+from experiments.progress import show_lines
+
+
+class Certificates(Experiment[CertificatesConfig]):
+    """Partitions of the edges decided exactly."""
+
+    name = "certificates"
+    summary = "when heads of full rank hold the edges they are dealt, decided exactly"
+    presets = PRESETS
+    kinds = units.KINDS
+
+    def resolve(self, config: CertificatesConfig, given: Collection[str]) -> CertificatesConfig:
+        """Check a configuration."""
+        return check(config)
+
+    def points(self, config: CertificatesConfig) -> list[Point]:
+        """The grid."""
+        return list(units.grid(config))
+
+    def parts(self, config: CertificatesConfig, ask: Ask) -> list[Part]:
+        """One part a batch, the costliest first, weighted by about what it costs."""
+        parts = [
+            Part(
+                self.describe(points, None),
+                partial(ask, points),
+                len(points),
+                len(points) * units.work_of(points[0]),
+            )
+            for _, points in to_units(self.kinds, self.points(config))
+        ]
+        return sorted(parts, key=lambda part: -part.weight)
+
+    def compute(self, points: Sequence[Point]) -> list[Record]:
+        """One batch."""
+        return units.compute(points)
+
+    def summary_of(self, config: CertificatesConfig, ask: Ask, rows: Rows) -> Rows:
+        """Curves, half-way points, drift and verdicts."""
+        return records.summary(rows)
+
+    def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
+        """One line on a batch."""
+        first = points[0]
+        said = f"d = {first.d_model}, h = {first.num_heads}, m = {first.num_items}"
+        if records is None:
+            return f"{said}: {len(points)} partitions"
+        return f"{said}: {sum(row['verdict'] == 'separable' for row in records)} of {len(records)} held"
+
+    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+        """Draw the figures."""
+        return figures.plot(data, folder, stem)
+
+    def show(self, data: Mapping[str, Any], console: Console) -> None:
+        """Print the tables."""
+        for rows in table.rich_tables(data):
+            console.print(rows)
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+
+
+EXPERIMENT = Certificates()

@@ -1,0 +1,77 @@
+"""The joint experiment as the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from experiments.claims import claim_lines
+from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.joint import figures, records, table, units
+from experiments.joint.config import PRESETS, JointConfig, check
+from experiments.points import Point, Record, to_units
+from experiments.progress import show_lines
+
+
+class Joint(Experiment[JointConfig]):
+    """Joint training, one change at a time."""
+
+    name = "joint"
+    summary = "why training all heads at once needs more budget, and what closes the gap"
+    presets = PRESETS
+    kinds = units.KINDS
+
+    def resolve(self, config: JointConfig, given: Collection[str]) -> JointConfig:
+        """Check a configuration."""
+        return check(config)
+
+    def points(self, config: JointConfig) -> list[Point]:
+        """The grid."""
+        return list(units.grid(config))
+
+    def parts(self, config: JointConfig, ask: Ask) -> list[Part]:
+        """One part a batch, the costliest first, weighted by about what it costs."""
+        parts = [
+            Part(
+                self.describe(points, None),
+                partial(ask, points),
+                len(points),
+                len(points) * points[0].num_heads,
+            )
+            for _, points in to_units(self.kinds, self.points(config))
+        ]
+        return sorted(parts, key=lambda part: -part.weight)
+
+    def compute(self, points: Sequence[Point]) -> list[Record]:
+        """One batch."""
+        return units.compute(points)
+
+    def summary_of(self, config: JointConfig, ask: Ask, rows: Rows) -> Rows:
+        """Curves, thresholds and verdicts."""
+        return records.summary(rows)
+
+    def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
+        """One line on a batch."""
+        first = points[0]
+        said = f"{first.variant}, h = {first.num_heads}"
+        if records is None:
+            return f"{said}: {len(points)} runs"
+        best = sum((row["best_f1"] or 0) >= units.RECOVERED for row in records)
+        return f"{said}: {best} of {len(records)} recovered"
+
+    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+        """Draw the figures."""
+        return figures.plot(data, folder, stem)
+
+    def show(self, data: Mapping[str, Any], console: Console) -> None:
+        """Print the tables."""
+        for rows in table.rich_tables(data):
+            console.print(rows)
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+
+
+EXPERIMENT = Joint()
