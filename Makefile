@@ -45,10 +45,11 @@ export CHECK_PYTHON
 PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
-.PHONY: help setup models text capacity retrieval cache conversion roles pruning tries audit rank figures test test-all lint bench bench-gpu readme clean check-python
+.PHONY: help setup models text capacity retrieval cache conversion roles pruning tries audit rank \
+    relations constructions bands certificates joint softmax block translation figures paper test test-all lint bench bench-gpu readme report clean check-python
 
 help: ## list these commands
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 setup: $(STAMP) ## make .venv with the project, the experiments' and developers' packages and the models (no-op when up to date)
 
@@ -102,8 +103,35 @@ audit: setup ## the same for the capacity of real layers
 rank: setup ## the same for what a head of size d_k can produce
 	@$(RUN) -m experiments run rank --preset "$(PRESET)"
 
+relations: setup ## the same for several relations at once
+	@$(RUN) -m experiments run relations --preset "$(PRESET)"
+
+constructions: setup ## the same for explicit heads, and bits a weight
+	@$(RUN) -m experiments run constructions --preset "$(PRESET)"
+
+bands: setup ## the same for whether heads take relations
+	@$(RUN) -m experiments run bands --preset "$(PRESET)"
+
+certificates: setup ## the same for dealt edges decided exactly (also PRESET=drift)
+	@$(RUN) -m experiments run certificates --preset "$(PRESET)"
+
+joint: setup ## the same for why joint training needs more budget
+	@$(RUN) -m experiments run joint --preset "$(PRESET)"
+
+softmax: setup ## the same for softmax heads and value routing beside the maximum
+	@$(RUN) -m experiments run softmax --preset "$(PRESET)"
+
+block: setup ## the same for a whole Transformer block on real embeddings
+	@$(RUN) -m experiments run block --preset "$(PRESET)"
+
+translation: setup ## the same for head count against head size on verses (needs `make text`)
+	@$(RUN) -m experiments run translation --preset "$(PRESET)"
+
 figures: setup ## draw all figures again from the committed records
 	@$(RUN) -m experiments figures
+
+paper: setup ## run all presets `paper`, one after the other, and say beforehand how long
+	@$(RUN) -m experiments paper
 
 test: setup ## run the tests but the slow ones, then the numerical ones once more in float64
 	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) -m "not slow" $(WORKERS)
@@ -130,8 +158,12 @@ bench-gpu: setup ## the same for attention on a GPU, in bfloat16 and float32
 	@$(RUN) -m experiments.bench_attention --dtype bfloat16 --num-heads 16 --tokens 16384
 	@$(RUN) -m experiments.bench_attention --dtype float32 --num-heads 16 --tokens 16384
 
-readme: setup ## fill in the numbers of the README from the committed records
+readme: setup ## fill in the numbers of the README and of docs/findings, and write CLAIMS.md, from the committed records
 	@$(RUN) -m experiments.readme
+	@$(RUN) -m experiments claims
+
+report: setup ## write one HTML page with all figures, the claims and an interactive part (build/report.html)
+	@$(RUN) -m experiments report
 
 clean: ## remove .venv and caches; runs/ and figures/ stay
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

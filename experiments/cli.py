@@ -1,5 +1,6 @@
-"""Commands: ``list``, ``run``, ``collect``, ``plot``, ``status``, ``verify``, ``plan``, ``figures``, ``paper``, ``claims``,
-``report``.
+"""Commands: ``list``, ``run``, ``collect``, ``plot``, ``status``, ``verify``, and those over all experiments.
+
+The latter: ``plan``, ``figures``, ``paper``, ``claims``, ``report``.
 
 A run appends to ``runs/NAME/PRESET-<config hash>.jsonl`` (or under ``--out``), and when it is complete writes
 ``PRESET.json`` and the figures: into ``figures/NAME/`` for an unchanged preset, into ``--out`` where one is given, else

@@ -23,13 +23,11 @@ from experiments import bench_heads, bench_tables, style
 from experiments.audit import records as audit_records
 from experiments.audit import table as audit
 from experiments.bands import table as bands
-from experiments.cache import table as cache
-from experiments.capacity import prose as capacity
-from experiments.constructions import table as constructions
 from experiments.block import table as block
 from experiments.cache import table as cache
 from experiments.capacity import prose as capacity
 from experiments.certificates import table as certificates
+from experiments.constructions import table as constructions
 from experiments.conversion import table as conversion
 from experiments.joint import table as joint
 from experiments.pruning import table as pruning
@@ -37,8 +35,8 @@ from experiments.rank import table as rank
 from experiments.relations import table as relations
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
-from experiments.translation import table as translation
 from experiments.softmax import table as softmax
+from experiments.translation import table as translation
 from experiments.tries import table as tries
 
 ROOT = Path(__file__).parents[1]
