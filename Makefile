@@ -96,7 +96,7 @@ block: setup ## run the block experiment (a whole Transformer block on real embe
 certificates: setup ## run the certificates experiment (dealt edges decided exactly) likewise (PRESET=smoke, quick, drift or paper)
 	@$(RUN) -m experiments run certificates --preset "$(PRESET)"
 
-joint: setup ## run the joint experiment (why joint training needs more budget) likewise (PRESET=smoke, quick or paper)
+joint: setup ## run the joint experiment (why joint training needs more budget) likewise (PRESET=smoke, quick, long or paper)
 	@$(RUN) -m experiments run joint --preset "$(PRESET)"
 
 figures: setup ## draw the figures again from the committed records
