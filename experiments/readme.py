@@ -79,6 +79,7 @@ SOURCES = {
     "block": Source("figures/block/quick.json", block.BLOCKS, block.values),
     "certificates": Source("figures/certificates/quick.json", certificates.BLOCKS, certificates.values),
     "joint": Source("figures/joint/quick.json", joint.BLOCKS, joint.values),
+    "joint-long": Source("figures/joint/long.json", joint.BLOCKS, joint.values),
     "certificates-drift": Source("figures/certificates/drift.json", {}, certificates.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source(

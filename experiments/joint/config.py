@@ -55,6 +55,7 @@ PRESETS = {
         seeds=2,
     ),
     "quick": JointConfig(),
+    "long": JointConfig(variants=(REFERENCE, "adam", "anneal-hinge"), full_heads=0, num_steps=8000),
     "paper": JointConfig(head_counts=(2, 3, 4, 6, 8), budgets=12, num_steps=12000, seeds=16),
 }
 

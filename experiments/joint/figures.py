@@ -15,13 +15,13 @@ from experiments.reading import records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
 
 _LOOKS = {
-    REFERENCE: Look("head by head (greedy)", BLUE, "o"),
-    "adam": Look("all at once: Adam", VERMILLION, "s"),
-    "partition": Look("Adam, edges dealt beforehand", GREY, "X"),
-    "hinge": Look("Adam, squared hinge", ORANGE, "v"),
-    "shuffle": Look("Adam, shuffled winners", SKY, "P"),
-    "anneal": Look("Adam, annealed maximum", GREEN, "^"),
-    "anneal-hinge": Look("annealed, squared hinge", PURPLE, "D"),
+    REFERENCE: Look("head by head", BLUE, "o"),
+    "adam": Look("all at once (Adam)", VERMILLION, "s"),
+    "partition": Look("edges dealt", GREY, "X"),
+    "hinge": Look("squared hinge", ORANGE, "v"),
+    "shuffle": Look("shuffled winners", SKY, "P"),
+    "anneal": Look("annealed", GREEN, "^"),
+    "anneal-hinge": Look("annealed, hinge", PURPLE, "D"),
 }
 _DASHES = {
     "adam": "-",
@@ -64,7 +64,7 @@ def winners(data: Mapping[str, Any]) -> Drawn:
         middle, low, high = ([row[f"{n}_f1"] for row in own] for n in ("median", "least", "largest"))
         line = _DASHES.get(name, "-")
         style.interval_bars(right, x, middle, low, high, look, linestyle=line, linewidth=0.8, markersize=4)
-    right.set_ylim(0.25, 1.03)
+    right.set_ylim(0.15, 1.03)
     right.set_xticks(budgets)
     right.set_xlabel("total key dimension $D_K$")
     right.set_ylabel("best F1")
@@ -102,7 +102,7 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
             axes,
             [row["num_heads"] * shift for row in reached],
             [row["measured_total_key_dim"] for row in reached],
-            [row["ci_low"] for row in reached],
+            [None if row["capped"] else row["ci_low"] for row in reached],
             [None if row["ci_high"] is None else min(row["ci_high"], top + 2) for row in reached],
             look,
         )
@@ -121,6 +121,7 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
             axes.plot(*zip(*places, strict=True), **line)
     axes.set_xscale("log", base=2)
     style.plain_log_ticks(axes.xaxis, counts)
+    axes.set_ylim(min(10.0, 0.9 * min(row["measured_total_key_dim"] or top for row in rows)), top + 5.0)
     axes.set_xlim(counts[0] / 1.35, counts[-1] * 1.35)
     axes.set_xlabel("heads h")
     axes.set_ylabel("total key dimension $D_K$ needed")
@@ -128,13 +129,14 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
         style.handle(look, linestyle="none") for name, look in _LOOKS.items() if select(rows, variant=name)
     ]
     handles += [
-        style.line_handle("dealt edges (prediction)", laws[0][1]),
-        style.line_handle("parameter count (law)", laws[1][1]),
+        style.line_handle("dealt (prediction)", laws[0][1]),
+        style.line_handle("parameters (law)", laws[1][1]),
     ]
     style.legend_below(figure, handles, 2)
     caption = (
         "Budget at which half of the seeds recover the graph, 95% intervals, by how heads are trained; open triangles "
-        f"at the top: not reached up to the largest budget run ({top}). Lines: prediction for heads of a fixed even "
+        f"at the top: not reached up to the largest budget run ({top}). Where all seeds recover at the smallest budget run the "
+        "point is that budget, without an interval below. Lines: prediction for heads of a fixed even "
         "partition by width, and the empirical law of joint training; both are infinite at two heads."
     )
     return figure, caption
