@@ -115,11 +115,7 @@ bands: setup ## the same for whether heads take relations
 certificates: setup ## the same for dealt edges decided exactly (also PRESET=drift)
 	@$(RUN) -m experiments run certificates --preset "$(PRESET)"
 
-<<<<<<< HEAD
 joint: setup ## the same for why joint training needs more budget
-=======
-joint: setup ## run the joint experiment (why joint training needs more budget) likewise (PRESET=smoke, quick, long or paper)
->>>>>>> block
 	@$(RUN) -m experiments run joint --preset "$(PRESET)"
 
 softmax: setup ## the same for softmax heads and value routing beside the maximum
