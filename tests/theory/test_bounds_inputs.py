@@ -24,6 +24,7 @@ GOOD = {
     "held_edges": {"num_items": 23, "d_model": 7, "head_dim": 2.5},
     "partition_head_dim": {"num_items": 23, "num_edges": 29, "d_model": 7, "num_heads": 3},
     "partition_max_edges": {"num_items": 23, "d_model": 7, "num_heads": 3, "head_dim": 2.5},
+    "max_edges": {"num_items": 23, "num_heads": 3, "width": 31.5},
     "partition_total_key_dim": {"num_items": 23, "num_edges": 29, "d_model": 7, "num_heads": 3},
     "parameter_count_total_key_dim": {"num_items": 23, "num_edges": 29, "d_model": 7, "num_heads": 3},
     "greedy_max_items": {"d_model": 7, "num_heads": 2},
