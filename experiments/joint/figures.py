@@ -134,10 +134,10 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
     ]
     style.legend_below(figure, handles, 2)
     caption = (
-        "Budget at which half of the seeds recover the graph, 95% intervals (they may end above the axis), by how heads "
-        f"are trained; open triangles at the top: not reached up to the largest budget run ({top}). Where all seeds "
-        "recover at the smallest budget run the point is that budget, without an interval below. Lines: prediction for "
-        "heads of a fixed even partition by width, and the empirical law of joint training; both are infinite at two "
-        "heads."
+        "Budget at which half of the seeds recover the graph, 95% intervals (they may end above the axis), by how "
+        "heads are trained; open triangles at the top: not reached up to the largest budget run "
+        f"({top}). Where all seeds recover at the smallest budget run the point is that budget, without an interval "
+        "below. Lines: prediction for heads of a fixed even partition by width, and the empirical law of joint "
+        "training; both are infinite at two heads."
     )
     return figure, caption
