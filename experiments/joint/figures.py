@@ -103,7 +103,7 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
             [row["num_heads"] * shift for row in reached],
             [row["measured_total_key_dim"] for row in reached],
             [None if row["capped"] else row["ci_low"] for row in reached],
-            [None if row["ci_high"] is None else min(row["ci_high"], top + 2) for row in reached],
+            [row["ci_high"] for row in reached],
             look,
         )
         missed = [row["num_heads"] * shift for row in own if row["measured_total_key_dim"] is None]
@@ -134,10 +134,10 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
     ]
     style.legend_below(figure, handles, 2)
     caption = (
-        "Budget at which half of the seeds recover the graph, 95% intervals, by how heads are trained; open triangles "
-        f"at the top: not reached up to the largest budget run ({top}). "
-        "Where all seeds recover at the smallest budget run the "
-        "point is that budget, without an interval below. Lines: prediction for heads of a fixed even "
-        "partition by width, and the empirical law of joint training; both are infinite at two heads."
+        "Budget at which half of the seeds recover the graph, 95% intervals (they may end above the axis), by how "
+        "heads are trained; open triangles at the top: not reached up to the largest budget run "
+        f"({top}). Where all seeds recover at the smallest budget run the point is that budget, without an interval "
+        "below. Lines: prediction for heads of a fixed even partition by width, and the empirical law of joint "
+        "training; both are infinite at two heads."
     )
     return figure, caption

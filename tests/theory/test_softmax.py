@@ -209,7 +209,7 @@ def test_heads_of_the_kernels_are_those_of_the_definition():
     context = np.array([4, 0, 6, 1, 2])
     expected = weights_on(head_scores_of(x, q, w), context, 0.7, 1.3)
     queries, keys = (jnp.asarray(x[context] @ part) for part in (q, w))
-    rtol, atol = (1e-5, 1e-6) if queries.dtype == jnp.float32 else (1e-10, 0.0)
+    rtol, atol = (1e-5, 1e-6) if queries.dtype == jnp.float32 else (1e-10, 1e-14)
     weights = softmax_weights(queries, keys, jnp.asarray(0.7), jnp.asarray(1.3))
     np.testing.assert_allclose(weights[..., :-1], expected, rtol=rtol, atol=atol)
     np.testing.assert_allclose(weights[..., -1], 1 - expected.sum(axis=-1), rtol=rtol, atol=atol)
