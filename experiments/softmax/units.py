@@ -15,6 +15,7 @@ from experiments.softmax.config import SoftmaxConfig
 from theory.problems import make_problem, seeded_rng
 from theory.recognition import evaluate
 from theory.softmax import (
+    TASKS,
     Margin,
     Rates,
     SoftmaxOptions,
@@ -192,9 +193,10 @@ def _trained(points: Sequence[SoftmaxPoint]) -> list[Record]:
     options = SoftmaxOptions(
         first.context_size, first.num_contexts, first.num_steps, learning_rate=first.learning_rate
     )
+    task = next(task for task in TASKS if task == first.arm)
     trained = train_softmax(
-        first.arm, embeddings, adjacency, seeds=seeds, options=options, num_heads=heads, head_dim=head_dim
-    )  # type: ignore[arg-type]
+        task, embeddings, adjacency, seeds=seeds, options=options, num_heads=heads, head_dim=head_dim
+    )
     return [_softmax_record(p, d, c) for p, d, c in zip(points, drawn, trained, strict=True)]
 
 
