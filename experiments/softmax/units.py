@@ -193,7 +193,7 @@ def _trained(points: Sequence[SoftmaxPoint]) -> list[Record]:
     options = SoftmaxOptions(
         first.context_size, first.num_contexts, first.num_steps, learning_rate=first.learning_rate
     )
-    task = next(task for task in TASKS if task == first.arm)
+    task = TASKS[[str(known) for known in TASKS].index(first.arm)]
     trained = train_softmax(
         task, embeddings, adjacency, seeds=seeds, options=options, num_heads=heads, head_dim=head_dim
     )
