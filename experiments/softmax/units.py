@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from experiments.softmax.config import SoftmaxConfig
 from theory.problems import make_problem, seeded_rng
 from theory.recognition import evaluate
 from theory.softmax import (
-    TASKS,
     Margin,
     Rates,
     SoftmaxOptions,
+    Task,
     absent_output,
     channel_margin,
     decode_direction,
@@ -193,9 +193,14 @@ def _trained(points: Sequence[SoftmaxPoint]) -> list[Record]:
     options = SoftmaxOptions(
         first.context_size, first.num_contexts, first.num_steps, learning_rate=first.learning_rate
     )
-    task = next(task for task in TASKS if task == first.arm)
     trained = train_softmax(
-        task, embeddings, adjacency, seeds=seeds, options=options, num_heads=heads, head_dim=head_dim
+        cast(Task, first.arm),
+        embeddings,
+        adjacency,
+        seeds=seeds,
+        options=options,
+        num_heads=heads,
+        head_dim=head_dim,
     )
     return [_softmax_record(p, d, c) for p, d, c in zip(points, drawn, trained, strict=True)]
 
