@@ -36,7 +36,6 @@ import tyro
 from flax import linen, nnx
 from rich.console import Console
 
-from experiments import style
 from experiments.bench import (
     Quartiles,
     Record,
@@ -48,7 +47,7 @@ from experiments.bench import (
     torch_threads,
 )
 from experiments.bench_attention_figure import figure, show
-from experiments.store import write_json
+from experiments.bench_output import stem, write_and_show
 from mha_jax import dot_product_attention
 
 DEFAULT_OUT = Path(__file__).parents[1] / "figures" / "bench"
@@ -383,31 +382,16 @@ def with_other_lengths(result: Record, earlier: Mapping[str, Any]) -> Record:
 # Command
 
 
-def stem(result: Mapping[str, Any]) -> str:
-    """Name of the files: a GPU's results never replace a CPU's."""
-    place = result["environment"]
-    if place["platform"] == "cpu":
-        return "attention"
-    device = "".join(c if c.isalnum() else "-" for c in place["device_kind"].lower())
-    return f"attention-{device}-{result['config']['dtype']}"
-
-
 def main(config: Config) -> None:
     """Run, write, draw, show."""
     console = Console()
     with console.status("") as status:
         result = run(config, status.update)
-    name = stem(result)
-    earlier = config.out / f"{name}.json"
+    path = config.out / stem("attention", result)
+    earlier = path.with_name(f"{path.name}.json")
     if earlier.exists():
         result = with_other_lengths(result, json.loads(earlier.read_text("utf-8")))
-    write_json(config.out / f"{name}.json", result)
-    drawn, caption = figure(result)
-    paths = style.save(drawn, config.out / name)
-    style.write(config.out / f"{name}-caption.md", f"{caption}\n".encode())
-    show(result, console)
-    for path in (config.out / f"{name}.json", *paths):
-        console.print(f"written: {path}")
+    write_and_show(result, path, figure, show, console)
 
 
 if __name__ == "__main__":

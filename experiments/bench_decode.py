@@ -30,7 +30,6 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from experiments import style
 from experiments.bench import (
     Quartiles,
     Record,
@@ -42,7 +41,7 @@ from experiments.bench import (
 )
 from experiments.bench_decode_figure import LABELS, figure
 from experiments.bench_decode_predictions import outcomes
-from experiments.store import write_json
+from experiments.bench_output import stem, write_and_show
 from mha_jax import (
     RotaryEmbedding,
     bytes_per_token,
@@ -372,28 +371,12 @@ def show(result: Mapping[str, Any], console: Console) -> None:
         console.print(f"{held}: {outcome['prediction']}")
 
 
-def stem(result: Mapping[str, Any]) -> str:
-    """Name of the files: a GPU's results never replace a CPU's."""
-    place = result["environment"]
-    if place["platform"] == "cpu":
-        return "decode"
-    device = "".join(c if c.isalnum() else "-" for c in place["device_kind"].lower())
-    return f"decode-{device}-{result['config']['dtype']}"
-
-
 def main(config: Config) -> None:
     """Run, write, draw, show."""
     console = Console()
     with console.status("") as status:
         result = run(config, status.update)
-    name = stem(result)
-    write_json(config.out / f"{name}.json", result)
-    drawn, caption = figure(result)
-    paths = style.save(drawn, config.out / name)
-    style.write(config.out / f"{name}-caption.md", f"{caption}\n".encode())
-    show(result, console)
-    for path in (config.out / f"{name}.json", *paths):
-        console.print(f"written: {path}")
+    write_and_show(result, config.out / stem("decode", result), figure, show, console)
 
 
 if __name__ == "__main__":

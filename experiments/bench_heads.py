@@ -45,7 +45,7 @@ from experiments.bench import (
     temporary_bytes,
     torch_threads,
 )
-from experiments.store import write_json
+from experiments.bench_output import stem, write_and_show
 from experiments.tables import Cells
 from mha_jax import combine_heads, init_multi_head_attention, multi_head_attention, project_heads
 
@@ -355,28 +355,12 @@ def show(result: Mapping[str, Any], console: Console) -> None:
         console.print(f"left out: {name}; to get it: pip install '.[bench]'", markup=False)
 
 
-def stem(result: Mapping[str, Any]) -> str:
-    """Name of the files: a GPU's results never replace a CPU's."""
-    place = result["environment"]
-    if place["platform"] == "cpu":
-        return "heads"
-    device = "".join(c if c.isalnum() else "-" for c in place["device_kind"].lower())
-    return f"heads-{device}-{result['config']['dtype']}"
-
-
 def main(config: Config) -> None:
     """Run, write, draw, show."""
     console = Console()
     with console.status("") as status:
         result = run(config, status.update)
-    name = stem(result)
-    write_json(config.out / f"{name}.json", result)
-    drawn, caption = figure(result)
-    paths = style.save(drawn, config.out / name)
-    style.write(config.out / f"{name}-caption.md", f"{caption}\n".encode())
-    show(result, console)
-    for path in (config.out / f"{name}.json", *paths):
-        console.print(f"written: {path}")
+    write_and_show(result, config.out / stem("heads", result), figure, show, console)
 
 
 if __name__ == "__main__":

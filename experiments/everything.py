@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from experiments import bench_attention_figure, bench_heads, style
+from experiments import bench_attention_figure, bench_heads, bench_output, style
 from experiments.bench_decode_figure import figure as decode_figure
 from experiments.engine import EXPERIMENTS, load
 from experiments.environment import cores
@@ -70,10 +70,8 @@ def draw(drawing: Drawing, folder: Path) -> list[Path]:
     path = drawing.path
     if drawing.experiment != "bench":
         return load(drawing.experiment).plot(read_final(path), folder, path.stem)
-    figure, caption = BENCHMARKS[path.stem.split("-")[0]](json.loads(path.read_text("utf-8")))
-    drawn = style.save(figure, folder / path.stem)
-    style.write(folder / f"{path.stem}-caption.md", f"{caption}\n".encode())
-    return drawn
+    figure = BENCHMARKS[path.stem.split("-")[0]]
+    return bench_output.draw(json.loads(path.read_text("utf-8")), folder / path.stem, figure)
 
 
 def redraw(words: Sequence[str], console: Console, figures: Path = FIGURES) -> int:

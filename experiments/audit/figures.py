@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import style
+from experiments.drawing import Drawn, draw_all
 from experiments.reading import Record, records
 from experiments.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, Look
-
-Drawn = tuple[Figure, str] | None
 
 _AT_RANK: dict[str, Any] = style.PREDICTION | {"color": GREY, "linestyle": (0, (1.2, 1.4))}
 _EFFECTIVE = Look("effective rank of a head", VERMILLION, "o")
@@ -31,24 +29,7 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
     Returns:
         Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
     """
-    paths: list[Path] = []
-    preset = data.get("preset", stem)
-    captions = [
-        f"# Figures of `audit`, preset `{preset}`\n\nDrawn by `python -m experiments plot audit "
-        f"--preset {preset}` from the records in `{stem}.json`.\n"
-    ]
-    with style.context():
-        for name, draw in _FIGURES.items():
-            drawn = draw(data)
-            if drawn is None:
-                continue
-            figure, caption = drawn
-            file = f"{stem}-{name}"
-            paths += style.save(figure, out_dir / file)
-            captions.append(f"## {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
-    path = out_dir / f"{stem}-captions.md"
-    style.write(path, "\n".join(captions).encode())
-    return [*paths, path]
+    return draw_all("audit", _FIGURES, data, out_dir, stem)
 
 
 def ranks(data: Mapping[str, Any]) -> Drawn:

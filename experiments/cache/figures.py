@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from experiments import style
 from experiments.cache.claims import label
+from experiments.drawing import Drawn, draw_all
 from experiments.reading import Record, records, select
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
 from theory.cache_capacity import latent_max_items, shared_key_max_items
-
-Drawn = tuple[Figure, str] | None
 
 LOOKS = {
     "mha": Look("MHA (own keys)", BLUE, "o"),
@@ -50,24 +48,7 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
     Returns:
         Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
     """
-    paths: list[Path] = []
-    preset = data.get("preset", stem)
-    captions = [
-        f"# Figures of `cache`, preset `{preset}`\n\nDrawn by `python -m experiments plot cache --preset "
-        f"{preset}` from the records in `{stem}.json`.\n"
-    ]
-    with style.context():
-        for name, draw in _FIGURES.items():
-            drawn = draw(data)
-            if drawn is None:
-                continue
-            figure, caption = drawn
-            file = f"{stem}-{name}"
-            paths += style.save(figure, out_dir / file)
-            captions.append(f"## {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
-    path = out_dir / f"{stem}-captions.md"
-    style.write(path, "\n".join(captions).encode())
-    return [*paths, path]
+    return draw_all("cache", _FIGURES, data, out_dir, stem)
 
 
 def _first_size(rows: list[Record]) -> tuple[int, int]:

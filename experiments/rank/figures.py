@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import style
+from experiments.drawing import Drawn, draw_all
 from experiments.rank.maps import MODEL
 from experiments.rank.table import NAMES
 from experiments.reading import Record, records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, Look
 from theory.rank import circle_scale, least_planar_scale
-
-Drawn = tuple[Figure, str] | None
 
 FLOOR = 1e-10
 """Divergences are drawn no lower: an exact pattern is met to rounding."""
@@ -44,29 +42,7 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
     Returns:
         Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
     """
-    paths: list[Path] = []
-    preset = data.get("preset", stem)
-    captions = [
-        f"# Figures of `rank`, preset `{preset}`\n\nDrawn by `python -m experiments plot rank "
-        f"--preset {preset}` from the records in `{stem}.json`.\n"
-    ]
-    with style.context():
-        for name, draw in _FIGURES.items():
-            drawn = draw(data)
-            if drawn is None:
-                continue
-            figure, caption = drawn
-            file = f"{stem}-{name}"
-            paths += style.save(figure, out_dir / file)
-            captions.append(f"## {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
-    left_out = [
-        f"- `{item['what']}`: {item['why']} (`{item['how_to_get']}`)" for item in data.get("left_out") or []
-    ]
-    if left_out:
-        captions.append("## Left out\n\n" + "\n".join(left_out) + "\n")
-    path = out_dir / f"{stem}-captions.md"
-    style.write(path, "\n".join(captions).encode())
-    return [*paths, path]
+    return draw_all("rank", _FIGURES, data, out_dir, stem)
 
 
 def divergence(data: Mapping[str, Any]) -> Drawn:

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import style
+from experiments.drawing import Drawn, draw_all
 from experiments.reading import Record, records, seed_range, select
 from experiments.retrieval.figures_copy import copying
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Look
 from theory.retrieval import exponent, vacuous_length
-
-Drawn = tuple[Figure, str] | None
 
 _TARGETS = {
     2: Look("D = 2", BLUE, "o"),
@@ -41,24 +39,7 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
     Returns:
         Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
     """
-    paths: list[Path] = []
-    preset = data.get("preset", stem)
-    captions = [
-        f"# Figures of `retrieval`, preset `{preset}`\n\nDrawn by `python -m experiments plot retrieval "
-        f"--preset {preset}` from the records in `{stem}.json`.\n"
-    ]
-    with style.context():
-        for name, draw in _FIGURES.items():
-            drawn = draw(data)
-            if drawn is None:
-                continue
-            figure, caption = drawn
-            file = f"{stem}-{name}"
-            paths += style.save(figure, out_dir / file)
-            captions.append(f"## {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
-    path = out_dir / f"{stem}-captions.md"
-    style.write(path, "\n".join(captions).encode())
-    return [*paths, path]
+    return draw_all("retrieval", _FIGURES, data, out_dir, stem)
 
 
 def heads(data: Mapping[str, Any]) -> Drawn:

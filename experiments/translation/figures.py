@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import style
+from experiments.drawing import Drawn, draw_all
 from experiments.reading import Record, records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILLION, Look
 from experiments.translation.published import ARMS, BASE
-
-Drawn = tuple[Figure, str] | None
 
 _OURS = Look("measured here", BLUE, "o")
 _PUBLISHED = Look("published (Vaswani et al. 2017, Table 3)", BLACK, "*", filled=False)
@@ -32,24 +30,7 @@ def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
     Returns:
         Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
     """
-    paths: list[Path] = []
-    preset = data.get("preset", stem)
-    captions = [
-        f"# Figures of `translation`, preset `{preset}`\n\nDrawn by `python -m experiments plot translation "
-        f"--preset {preset}` from the records in `{stem}.json`.\n"
-    ]
-    with style.context():
-        for name, draw in _FIGURES.items():
-            drawn = draw(data)
-            if drawn is None:
-                continue
-            figure, caption = drawn
-            file = f"{stem}-{name}"
-            paths += style.save(figure, out_dir / file)
-            captions.append(f"## {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
-    path = out_dir / f"{stem}-captions.md"
-    style.write(path, "\n".join(captions).encode())
-    return [*paths, path]
+    return draw_all("translation", _FIGURES, data, out_dir, stem)
 
 
 def heads(data: Mapping[str, Any]) -> Drawn:

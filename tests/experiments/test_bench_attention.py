@@ -92,7 +92,7 @@ def test_lengths_that_are_not_asked_for_are_kept(result):
 
 def test_a_gpus_files_have_a_name_of_their_own():
     place = {"platform": "gpu", "device_kind": "NVIDIA H100 80GB"}
-    name = bench_attention.stem({"environment": place, "config": {"dtype": "bfloat16"}})
+    name = bench_attention.stem("attention", {"environment": place, "config": {"dtype": "bfloat16"}})
     assert name == "attention-nvidia-h100-80gb-bfloat16"
 
 

@@ -116,7 +116,7 @@ def test_it_is_drawn_and_shown(result):
 
 def test_a_gpus_files_have_a_name_of_their_own():
     place = {"platform": "gpu", "device_kind": "NVIDIA H100 80GB"}
-    name = bench_decode.stem({"environment": place, "config": {"dtype": "bfloat16"}})
+    name = bench_decode.stem("decode", {"environment": place, "config": {"dtype": "bfloat16"}})
     assert name == "decode-nvidia-h100-80gb-bfloat16"
 
 

@@ -66,7 +66,7 @@ def test_it_is_drawn_and_shown(result):
     assert [row[:3] for row in table.rows] == [("1", "8", "0.00"), ("4", "2", "0.00")]
     assert table.rows[0][4] == "1.00 [1.00–1.00]"
     assert ("left out: torch_sdpa" in shown.getvalue()) == bool(result["left_out"])
-    assert bench_heads.stem(result) == "heads"
+    assert bench_heads.stem("heads", result) == "heads"
 
 
 def test_pytorch_computes_the_same_and_gets_its_better_number_of_threads():
