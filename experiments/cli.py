@@ -10,6 +10,8 @@ beside its results under ``runs/``. A private run so never overwrites a committe
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import math
 import random
 import re
 import traceback
@@ -188,6 +190,7 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
     given = {
         re.sub("^--(no-)?", "", word.partition("=")[0]).replace("-", "_") for word in rest if word[:2] == "--"
     }
+    _refuse_unbounded(config)
     config = experiment.resolve(config, given)
     _refuse_idle_options(known)
     if known.mesh:
@@ -248,6 +251,15 @@ def _run(known: argparse.Namespace, rest: Sequence[str], console: Console) -> in
             stop_executor(runner.executor)
         mesh.stop()
     return 0
+
+
+def _refuse_unbounded(config: Any) -> None:
+    """NaN and infinities pass comparisons that are meant for numbers, and have no place in records."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, float) and not math.isfinite(one):
+                raise ValueError(f"{field.name}: expected finite numbers, got {one}")
 
 
 def _refuse_idle_options(known: argparse.Namespace) -> None:

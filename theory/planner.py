@@ -150,7 +150,14 @@ def plan(
     inside = [row.num_heads for row in rows if max(row.law, row.theorem) <= d_model]
     window = (inside[0], inside[-1]) if inside else (None, None)
     return Plan(
-        sizes[1], sizes[0], sizes[2], limit, rows, window, choice, _limits(rows, choice, limit, sizes)
+        sizes[1],
+        sizes[0],
+        sizes[2],
+        limit,
+        rows,
+        window,
+        choice,
+        _limits(rows, choice, limit, multiple, sizes),
     )
 
 
@@ -237,7 +244,11 @@ def _within_cache(
 
 
 def _limits(
-    rows: Sequence[HeadCount], choice: Choice | None, limit: int | None, sizes: tuple[int, int, int]
+    rows: Sequence[HeadCount],
+    choice: Choice | None,
+    limit: int | None,
+    multiple: int,
+    sizes: tuple[int, int, int],
 ) -> tuple[str, ...]:
     d = sizes[2]
     failing = [row.num_heads for row in rows if math.isinf(row.law)]
@@ -251,6 +262,8 @@ def _limits(
     if choice is None:
         if limit is not None and any(row.head_dim is not None for row in rows):
             said.append(f"cache: no sharing of keys of those considered fits {limit:,} numbers a token")
+        elif len(failing) < len(rows):
+            said.append(f"head size: no multiple of {multiple:,} up to d_model = {d:,} is enough")
         else:
             said.append("none of the head counts considered is predicted to hold the graph")
         return tuple(said)

@@ -68,10 +68,12 @@ class Conversion(Experiment[ConversionConfig]):
                     "how_to_get": "make models",
                 }
             )
-        for path in files(config):
-            if not Path(path).exists():
+        for path in map(Path, files(config) or [verses.PATH]):
+            if not path.exists():
                 how = f"{verses.HOW_TO_GET}, or --text FILE"
-                missing.append({"what": "all of it: the text", "why": f"no file {path}", "how_to_get": how})
+                missing.append(
+                    {"what": "all of it: the text", "why": f"no file {path.name}", "how_to_get": how}
+                )
         return missing
 
     def describe(self, points: Sequence[ConversionPoint], records: Sequence[Record] | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ from scipy.stats import binomtest
 
 from experiments.capacity.units import RECOVERED_F1
 from experiments.engine import Ask, Rows
+from experiments.files import read_final
 from experiments.points import Record
 from experiments.reading import select
+from experiments.store import canonical
 from experiments.tries.claims import claim_rows
 from experiments.tries.config import TriesConfig
 from theory.bounds import parameter_count_total_key_dim, partition_total_key_dim
@@ -203,11 +204,11 @@ def _yardsticks(config: TriesConfig) -> list[Record]:
     """Thresholds of joint training and of the best trainer, from `capacity`'s committed records of this size."""
     if not CAPACITY.is_file():
         return []
-    content = CAPACITY.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
     wanted = {"num_items": config.num_items, "d_model": config.d_model}
     wanted |= {"embedding": "gaussian", "graph": "permutation"}
-    rows = select(json.loads(content)["records"]["transitions"], **wanted)
+    rows = select(read_final(CAPACITY)["records"]["transitions"], **wanted)
+    # Of what is read alone: computed again, the same records come with other times and provenance.
+    digest = hashlib.sha256(canonical(rows).encode()).hexdigest()
     names = (
         "num_heads",
         "trainer",

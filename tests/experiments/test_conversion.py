@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import cli, verses
 from experiments.claims import judged
 from experiments.cli import main
 from experiments.conversion import figures, table, units
@@ -297,3 +298,19 @@ def test_what_is_missing_is_said(tmp_path):
 def test_bad_configurations_are_refused(wrong):
     with pytest.raises(ValueError, match="expected"):
         resolve(replace(PRESETS["quick"], **wrong), ())
+
+
+def test_verses_that_are_not_there_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(verses, "PATH", tmp_path / "verses.tsv")
+    rows = EXPERIMENT.left_out(replace(PRESETS["smoke"], text=""))
+    assert [row["how_to_get"] for row in rows if "text" in row["what"]] == ["make text, or --text FILE"]
+    verses.PATH.write_text("", encoding="utf-8")
+    assert not [
+        row for row in EXPERIMENT.left_out(replace(PRESETS["smoke"], text="")) if "text" in row["what"]
+    ]
+
+
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_a_number_that_is_none_is_refused_by_name(value, tmp_path, capsys):
+    assert cli.main(["run", "conversion", "--learning-rate", value, "--out", str(tmp_path)]) == 2
+    assert f"learning_rate: expected finite numbers, got {value}" in capsys.readouterr().err

@@ -96,6 +96,13 @@ def test_one_head_is_not_enough_whatever_its_size():
     assert made.limits[0].startswith("rank")
 
 
+def test_a_head_size_that_cannot_be_had_is_named():
+    made = plan(100, 100, 64, head_dim_multiple=1000)
+    assert made.window != (None, None)
+    assert made.choice is None
+    assert [said for said in made.limits if said.startswith("head size")]
+
+
 def test_many_heads_are_limited_by_the_theorem():
     made = plan(96, 96, 16, num_heads=(32,))
     assert made.rows[0].theorem == 64.0
