@@ -21,7 +21,7 @@ source_suffix = {".md": "markdown"}
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 
-default_role = "py:obj"  # `name` in a docstring links to that name where it is documented, and is code elsewhere
+default_role = "py:obj"  # `name` in a docstring links to what is documented under it, else it is code
 add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # types and shapes are in the signatures, as they are written

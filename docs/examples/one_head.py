@@ -32,8 +32,8 @@ class Config:  # every field is an option: --num-items 20 24 --seeds 40
 class OneHead(Experiment[Config]):
     name = "one-head"
     summary = "the ceiling of one head of full rank, decided exactly"
-    presets = {"smoke": Config(num_items=(12, 28), seeds=4), "quick": Config()}  # noqa: RUF012
-    kinds = {"points": Kind(Point, frozenset({"num_items", "d_model", "seed", "held"}))}  # noqa: RUF012
+    presets = {"smoke": Config(num_items=(12, 28), seeds=4), "quick": Config()}
+    kinds = {"points": Kind(Point, frozenset({"num_items", "d_model", "seed", "held"}))}
 
     def points(self, config):
         return [Point(m, config.d_model, seed) for m in config.num_items for seed in range(config.seeds)]
@@ -58,7 +58,9 @@ class OneHead(Experiment[Config]):
 
     def show(self, data, console):
         rows = data["records"]["curve"]
-        cells = tuple((str(r["num_items"]), f"{r['held']} of {r['runs']}", f"{r['predicted']:.2f}") for r in rows)
+        cells = tuple(
+            (f"{r['num_items']}", f"{r['held']}/{r['runs']}", f"{r['predicted']:.2f}") for r in rows
+        )
         console.print(Cells("Permutations held by one head", ("items", "held", "predicted"), cells).rich())
 
     def plot(self, data, folder, stem):
