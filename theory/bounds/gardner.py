@@ -34,6 +34,7 @@ from theory.bounds._numbers import (
     checked,
     edge_count,
     integer,
+    integers,
     nonnegative,
     positive,
     result,
@@ -257,8 +258,7 @@ def convex_success_probability(num_items: Numbers, num_edges: Numbers, d_model: 
     """
     m, edges, d = broadcast(
         num_items=integer("num_items", num_items, 2),
-        num_edges=integer("num_edges", num_edges),
-        d_model=integer("d_model", d_model),
+        **integers(num_edges=num_edges, d_model=d_model),
     )
     needed = _requirement(edge_count(edges, m), m * m - edges)
     return result(ndtr((d * d - needed) / (_MEASURED_WIDTH * d)))

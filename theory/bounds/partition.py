@@ -25,6 +25,7 @@ from theory.bounds._numbers import (
     broadcast,
     edge_count,
     integer,
+    integers,
     positive,
     result,
     solve_increasing,
@@ -39,9 +40,7 @@ def _share_requirement(
     """(n_h, d, h) of one head's share, in one shape."""
     m, edges, d, h = broadcast(
         num_items=integer("num_items", num_items, 2),
-        num_edges=integer("num_edges", num_edges),
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
+        **integers(num_edges=num_edges, d_model=d_model, num_heads=num_heads),
     )
     return np.asarray(_requirement(edge_count(edges, m) / h, m * m - edges)), d, h
 
@@ -171,8 +170,7 @@ def partition_max_edges(
     """
     m, d, h, k = broadcast(
         num_items=integer("num_items", num_items, 2),
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
+        **integers(d_model=d_model, num_heads=num_heads),
         head_dim=positive("head_dim", head_dim),
     )
     return max_edges(m, h, _width(d, k))

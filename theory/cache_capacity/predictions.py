@@ -12,6 +12,7 @@ from theory.bounds._numbers import (
     broadcast,
     edge_count,
     integer,
+    integers,
     positive,
     result,
     solve_increasing,
@@ -27,9 +28,7 @@ def _needed(
     """(n_h, d, h, last) in one shape."""
     m, edges, d, h, other = broadcast(
         num_items=integer("num_items", num_items, 2),
-        num_edges=integer("num_edges", num_edges),
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
+        **integers(num_edges=num_edges, d_model=d_model, num_heads=num_heads),
         **last,
     )
     return np.asarray(_requirement(edge_count(edges, m) / h, m * m - edges)), d, h, other
@@ -187,9 +186,7 @@ def shared_key_max_items(
         ValueError: a size out of range.
     """
     d, h, g, c = broadcast(
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
-        num_kv_heads=integer("num_kv_heads", num_kv_heads),
+        **integers(d_model=d_model, num_heads=num_heads, num_kv_heads=num_kv_heads),
         cache_dims=positive("cache_dims", cache_dims),
     )
     width = np.asarray(shared_key_width(d, h, g, c / g))
