@@ -27,7 +27,7 @@ BLOCKS = {
 def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a `capacity` run that prose may name, without the name of the source.
 
-    ``best.h4``, ``joint.h4``, ``plain.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``: budgets at four
+    ``best.h4``, ``greedy.h4``, ``joint.h4``, ``plain.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``: budgets at four
     heads;
     ``best-ratio.h4`` and ``joint-ratio.h4`` (over the fixed partition), ``plain-ratio.h4`` (over the parameter count),
     ``joint-over-best.h4``, ``plain-over-best.h4``; ``exact-heads.h4``: heads that the smallest exact channel uses.
@@ -69,7 +69,7 @@ def _heads_in_use(channel: Record) -> int:
 
 
 def _budgets(here: list[Record]) -> dict[str, str]:
-    shown = {name: table.only(select(here, trainer=name)) for name in ("best", "joint", "plain")}
+    shown = {name: table.only(select(here, trainer=name)) for name in ("best", "greedy", "joint", "plain")}
     partition, law = open_prediction(here[0], PARTITION), open_prediction(here[0], PARAMETER_COUNT)
     found = {name: record["measured_total_key_dim"] if record else None for name, record in shown.items()}
     exact = [r["smallest_exact"] for r in here if r.get("smallest_exact") is not None]

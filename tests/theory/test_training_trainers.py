@@ -136,7 +136,7 @@ def test_polish_finds_room_for_edges_that_a_poor_start_misses(monkeypatch):
     rng = np.random.default_rng(0)
     starts = []
     for seed, exact in zip(SEEDS, _trained("greedy", EASY), strict=True):
-        noise = 0.05 * rng.standard_normal(exact.query_weights.shape) * (exact.query_weights != 0)
+        noise = 0.02 * rng.standard_normal(exact.query_weights.shape) * (exact.query_weights != 0)
         start = replace(exact, query_weights=(exact.query_weights + noise).astype(np.float32))
         assert _missed(start, seed) > 0
         starts.append(replace(start, loss=_missed(start, seed) / ITEMS))
@@ -150,10 +150,11 @@ def test_polish_finds_room_for_edges_that_a_poor_start_misses(monkeypatch):
 def test_a_run_does_not_see_its_neighbours(trainer):
     """Seed 0 ends early among neighbours that go on much longer, and the other way round; bitwise the same."""
     seeds = (0, 2, 1)
-    usual, shuffled = _trained(trainer, HARD), _trained(trainer, HARD, seeds)
+    dim = EASY if trainer == "joint" else HARD  # where it does not recover it goes on to the last step
+    usual, shuffled = _trained(trainer, dim), _trained(trainer, dim, seeds)
     for seed in SEEDS:
         _assert_same(usual[seed], shuffled[seeds.index(seed)])
-    other = _trained(trainer, HARD, (0, 0, 0))
+    other = _trained(trainer, dim, (0, 0, 0))
     for channel in other:
         _assert_same(channel, usual[0])
     steps = [channel.steps for channel in usual]
@@ -298,7 +299,7 @@ def test_bad_arrays_are_refused(trainer):
 
 def test_another_trainer_is_refused():
     with pytest.raises(
-        ValueError, match=r"trainer: expected one of \('joint', 'greedy', 'polish'\), got 'adam'"
+        ValueError, match=r"trainer: expected one of \('joint', 'plain', 'greedy', 'polish'\), got 'adam'"
     ):
         inspect.unwrap(train)("adam", *_batch(), num_heads=HEADS, head_dim=2, seeds=SEEDS)
 

@@ -255,7 +255,8 @@ def optimise(
 
     def step(carry, index, x, a):
         params, state = carry
-        left = jnp.maximum(1.0 - index / (SETTLED * max_steps), COLDEST)
+        progress = index.astype(warmest.dtype) / (SETTLED * max_steps)
+        left = jnp.maximum(1.0 - progress, COLDEST)
         loss, grads = way.loss_and_gradient(params, x, a, weight, setting, warmest * left)
         updates, state = optimiser.update(grads, state)
         return (jax.tree.map(jnp.add, params, updates), state), loss
