@@ -27,10 +27,10 @@ BLOCKS = {
 def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a `capacity` run that prose may name, without the name of the source.
 
-    ``best.h4``, ``greedy.h4``, ``joint.h4``, ``plain.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``: budgets at four
-    heads;
-    ``best-ratio.h4`` and ``joint-ratio.h4`` (over the fixed partition), ``plain-ratio.h4`` (over the parameter count),
-    ``joint-over-best.h4``, ``plain-over-best.h4``; ``exact-heads.h4``: heads that the smallest exact channel uses.
+    ``best.h4``, ``greedy.h4``, ``joint.h4``, ``plain.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``:
+    budgets at four heads; ``best-ratio.h4`` and ``joint-ratio.h4`` (over the fixed partition), ``plain-ratio.h4`` (over
+    the parameter count), ``joint-over-best.h4``, ``plain-over-best.h4``; ``exact-heads.h4``: heads that the smallest
+    exact channel uses.
     With several sizes all of these follow the size, as in ``192x24.best.h4``.
     ``ceiling.d16``, ``ceiling-predicted.d16``, ``ceiling-ratio.d16``; ``real.words.minilm-pca.best`` (and
     ``best-ratio``, ``joint``, ...); ``sweep.24.greedy.fewest`` and ``most`` heads (after the size too);

@@ -118,7 +118,7 @@ def test_the_searches_took_a_fifth_of_the_grid_at_most(name):
     known = {canonical(unit): records for unit, records in units_of(EXPERIMENT, config, data["records"])}
     asked = grid = 0
     for curve in plan.curves(config):
-        for trainer in config.trainers:
+        for trainer in plan.threshold_trainers(config, curve):
             units = []
 
             def ask(unit, units=units):
