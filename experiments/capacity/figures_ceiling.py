@@ -187,7 +187,7 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         missing |= partition is None
         if partition is not None:
             axes.plot([x - 0.4, x + 0.4], [partition, partition], zorder=2, **style.PARTITION)
-        series = [("best", best_of(arm), -0.16), ("joint", select(arm, trainer="joint"), 0.16)]
+        series = [("best", best_of(arm), -0.2), ("joint", select(arm, trainer="joint"), 0.2)]
         for name, rows, shift in series:
             for record in rows:
                 drawn += [name] if name not in drawn else []

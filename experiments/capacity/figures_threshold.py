@@ -56,7 +56,7 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         shown = [name for name, rows in rows_of.items() if rows]
         shift = (1.4 * max(*(r["num_heads"] for r in here), 2)) ** 0.016
         for position, name in enumerate(shown):
-            rows, by = rows_of[name], shift ** (2 * position - len(shown) + 1)
+            rows, by = rows_of[name], shift ** (1.3 * (position - (len(shown) - 1) / 2))
             drawn.add(name)
             drawn |= {"missed"} if _measured(panel, rows, style.TRAINERS[name], by) else set()
         exact = {r["num_heads"]: r["smallest_exact"] for r in here if r.get("smallest_exact") is not None}
@@ -146,7 +146,7 @@ def _lines(axes: Axes, case: Case, here: list[Record]) -> set[str]:
     heads = np.arange(first, last + 1)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.set_xlim(first * 2**-0.25, last * 2**0.25)
+    axes.set_xlim(first * 2**-0.3, last * 2**0.3)
     axes.set_ylim(*limits)
     style.plain_log_ticks(axes.xaxis, measured)
     style.plain_log_ticks(axes.yaxis, style.powers_of_two(*limits))

@@ -70,14 +70,14 @@ def threshold_cells(data: Mapping[str, Any]) -> Cells | None:
     if not rows:
         return None
     columns = (
-        "heads",
+        "h",
         "theorems",
-        "fixed\npartition",
+        "fixed\npart.",
         "best\ntrainer",
         "smallest\nexact",
         "joint\ntraining",
         "plain joint\ndescent",
-        "parameter\ncount",
+        "param.\ncount",
     )
     title = "Total key dimension D_K needed"
     if len(cases) == 1:
@@ -104,12 +104,17 @@ def _threshold_row(case: Case, heads: int, here: list[Record]) -> tuple[str, ...
         str(heads),
         "/".join((number(counting), number(warren, "–" if counting is None else "∞", 0), cap)),
         predicted(first, PARTITION),
-        measured(only(select(here, trainer="best"))),
+        _two_lines(only(select(here, trainer="best"))),
         number(min(exact) if exact else None, "none", 0),
-        measured(only(select(here, trainer="joint"))),
-        measured(only(select(here, trainer="plain"))),
+        _two_lines(only(select(here, trainer="joint"))),
+        _two_lines(only(select(here, trainer="plain"))),
         predicted(first, PARAMETER_COUNT),
     )
+
+
+def _two_lines(record: Record | None) -> str:
+    """As `measured`, for a table of many columns."""
+    return measured(record).replace(" [", "\n[")
 
 
 def ceiling_cells(data: Mapping[str, Any]) -> Cells | None:

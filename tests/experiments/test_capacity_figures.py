@@ -482,7 +482,7 @@ def test_table_says_what_the_records_say(data):
         measured = [
             "not reached"
             if r["status"] == "not_reached"
-            else f"{r['measured_total_key_dim']:.1f} [{r['ci_low']:.1f}–{r['ci_high']:.1f}]"
+            else f"{r['measured_total_key_dim']:.1f}\n[{r['ci_low']:.1f}–{r['ci_high']:.1f}]"
             for r in rows
         ]
         assert row[1:] == (bounds, partition, measured[0], exact, *measured[1:], law)
