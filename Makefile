@@ -46,7 +46,7 @@ PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
 .PHONY: help setup models text capacity retrieval cache conversion roles pruning tries audit rank \
-    relations constructions bands certificates joint softmax block translation figures paper test test-all lint bench bench-gpu readme report clean check-python
+    relations constructions bands certificates joint softmax block translation figures paper test test-all lint bench bench-gpu readme report docs clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -164,6 +164,11 @@ readme: setup ## fill in the numbers of the README and of docs/findings, and wri
 
 report: setup ## write one HTML page with all figures, the claims and an interactive part (build/report.html)
 	@$(RUN) -m experiments report
+
+docs: setup ## write the documentation as HTML pages (build/docs/index.html); any warning is an error
+	@$(PIP) -c constraints.txt -e '.[docs]'
+	@$(RUN) -m sphinx -b html -W --keep-going -q -j auto -d build/doctrees docs build/docs
+	@echo "documentation: build/docs/index.html"
 
 clean: ## remove .venv and caches; runs/ and figures/ stay
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

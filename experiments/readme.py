@@ -1,6 +1,6 @@
 """Fill in numbers from the committed records: ``python -m experiments.readme [--check]``.
 
-The texts are README.md and docs/findings/*.md.
+The texts are README.md, README.zh-CN.md, two pages of docs and docs/findings/*.md.
 
 Everything between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->`` is replaced by the block of that name,
 what stands between ``<!-- value: NAME -->`` and ``<!-- /value -->`` by one number. Names begin with where they come
@@ -109,6 +109,21 @@ def load(root: Path = ROOT) -> dict[str, Any]:
     return {name: json.loads(path.read_text("utf-8")) for name, path in paths.items() if path.exists()}
 
 
+def values(name: str, data: Data) -> dict[str, str]:
+    """All numbers of a source that prose may name.
+
+    Args:
+        name: of the source.
+        data: contents of its json file.
+
+    Returns:
+        What the source gives, and ``core-minutes``, what its batches took, where the file says so.
+    """
+    computing = data.get("computing")
+    took = {"core-minutes": f"{computing['seconds'] / 60:.0f}"} if computing else {}
+    return took | SOURCES[name].values(data)
+
+
 def fill(text: str, sources: Mapping[str, Any]) -> str:
     """``text`` with every block and value replaced; those of a source that is not given stay as they are.
 
@@ -123,9 +138,7 @@ def fill(text: str, sources: Mapping[str, Any]) -> str:
         ValueError: a marker with an unknown name, or without its partner.
     """
     numbers = {
-        f"{name}.{key}": value
-        for name, data in sources.items()
-        for key, value in SOURCES[name].values(data).items()
+        f"{name}.{key}": value for name, data in sources.items() for key, value in values(name, data).items()
     }
 
     def block(match: re.Match[str]) -> str:
@@ -171,7 +184,7 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     sources = load(root)
     if arguments.list:
         for source, data in sources.items():
-            for name, text in SOURCES[source].values(data).items():
+            for name, text in values(source, data).items():
                 print(f"{source}.{name}\t{text}")
         return 0
     for name, source in SOURCES.items():
@@ -182,7 +195,10 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
 
 def texts(root: Path = ROOT) -> list[Path]:
     """The files to be filled in."""
-    return [root / "README.md", *sorted((root / "docs" / "findings").glob("*.md"))]
+    docs = root / "docs"
+    others = (root / "README.zh-CN.md", docs / "theory.md", docs / "experiments.md")
+    findings = sorted((docs / "findings").glob("*.md"))
+    return [root / "README.md", *(path for path in others if path.exists()), *findings]
 
 
 def _fill_file(path: Path, root: Path, sources: Mapping[str, Data], check: bool) -> int:
