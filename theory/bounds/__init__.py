@@ -12,7 +12,7 @@ budget is ``D_K = h d_k``.
   `head_window`.
   (`matrix_width` itself is a property of random matrices, exact up to Monte-Carlo error;
   `convex_success_probability` has one measured constant, its width.)
-- Empirical law (of joint gradient descent): `parameter_count_total_key_dim`.
+- Empirical law (of plain joint gradient descent): `parameter_count_total_key_dim`.
 
 All but `head_window` and `one_dimensional_f1_cap` take numbers or arrays, which broadcast, and compute in
 float64: scalars give a Python float (or int), arrays a NumPy array. Errors are ``ValueError`` with the

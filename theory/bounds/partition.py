@@ -1,4 +1,4 @@
-r"""Many heads with their edges dealt out beforehand, and the law that joint training follows.
+r"""Many heads with their edges dealt out beforehand, and the law that plain joint descent follows.
 
 Fixed even partition: each of ``h`` heads is given ``m'/h`` edges at random and must put all ``m^2 - m'``
 non-edges below the common threshold; the other heads' edges do not bind it. With
@@ -10,7 +10,7 @@ partition, and an *upper estimate* of what the task needs, because heads may cho
 means that this partition fails at ``d_k = d``, not that no channel exists.
 
 Parameter count: the same with the parameters ``d_k (2 d - d_k)`` of a rank-``d_k`` matrix in place of its
-width. An *empirical law* (ours) of joint gradient descent at about 3 to 8 heads, not a limit of the channel.
+width. An *empirical law* (ours) of plain joint descent at about 3 to 8 heads, not a limit of the channel.
 """
 
 from typing import Any, overload
@@ -122,7 +122,7 @@ def parameter_count_total_key_dim(
 ) -> Result:
     """Budget at which the heads' parameters equal what a fixed even partition asks for.
 
-    ``D_K = h d_k`` with ``d_k (2 d - d_k) = n_h``. An *empirical law* (ours) of joint gradient descent;
+    ``D_K = h d_k`` with ``d_k (2 d - d_k) = n_h``. An *empirical law* (ours) of plain joint descent;
     better trainers stay far below it.
 
     Args:
