@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from theory._numbers import integer
 from theory.bounds import (
     counting_bound,
     one_dimensional_cap,
@@ -30,7 +31,6 @@ from theory.bounds import (
     partition_total_key_dim,
     warren_bound,
 )
-from theory.bounds._numbers import integer
 from theory.cache_capacity import (
     cached_dims,
     latent_parameter_cache_dims,

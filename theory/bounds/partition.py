@@ -18,7 +18,7 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     Scalar,
@@ -30,8 +30,8 @@ from theory.bounds._numbers import (
     result,
     solve_increasing,
 )
-from theory.bounds.gardner import _requirement
-from theory.bounds.width import _head_dim, _width
+from theory.bounds.gardner import requirement
+from theory.bounds.width import head_dim_of, width_of
 
 
 def _share_requirement(
@@ -42,7 +42,7 @@ def _share_requirement(
         num_items=integer("num_items", num_items, 2),
         **integers(num_edges=num_edges, d_model=d_model, num_heads=num_heads),
     )
-    return np.asarray(_requirement(edge_count(edges, m) / h, m * m - edges)), d, h
+    return np.asarray(requirement(edge_count(edges, m) / h, m * m - edges)), d, h
 
 
 @overload
@@ -73,7 +73,7 @@ def partition_head_dim(
         ValueError: a size out of range.
     """
     needed, d, _ = _share_requirement(num_items, num_edges, d_model, num_heads)
-    return result(_head_dim(d, needed))
+    return result(head_dim_of(d, needed))
 
 
 @overload
@@ -106,7 +106,7 @@ def partition_total_key_dim(
         ValueError: a size out of range.
     """
     needed, d, h = _share_requirement(num_items, num_edges, d_model, num_heads)
-    return result(h * _head_dim(d, needed))
+    return result(h * head_dim_of(d, needed))
 
 
 @overload
@@ -173,7 +173,7 @@ def partition_max_edges(
         **integers(d_model=d_model, num_heads=num_heads),
         head_dim=positive("head_dim", head_dim),
     )
-    return max_edges(m, h, _width(d, k))
+    return max_edges(m, h, width_of(d, k))
 
 
 def max_edges(num_items: Numbers, num_heads: Numbers, width: Numbers) -> Result:
@@ -197,7 +197,7 @@ def max_edges(num_items: Numbers, num_heads: Numbers, width: Numbers) -> Result:
     )
 
     def needed(edges: Any) -> Any:
-        return _requirement(edges / h, m * m - edges)
+        return requirement(edges / h, m * m - edges)
 
     low, high = np.zeros(m.shape), m * (m - 1.0)
     most = high

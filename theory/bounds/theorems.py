@@ -25,7 +25,7 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Bool, Int
 
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     Scalar,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     Values,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from theory.bounds import matrix_width
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     Values,
@@ -17,7 +16,8 @@ from theory.bounds._numbers import (
     result,
     solve_increasing,
 )
-from theory.bounds.gardner import _requirement
+from theory.bounds import matrix_width
+from theory.bounds.gardner import requirement
 from theory.cache_capacity.parameters import Array, group_of, head_dim_of, latent_dim_of
 from theory.cache_capacity.widths import by_table, each, latent_value, latent_width, shared_key_width
 
@@ -31,7 +31,7 @@ def _needed(
         **integers(num_edges=num_edges, d_model=d_model, num_heads=num_heads),
         **last,
     )
-    return np.asarray(_requirement(edge_count(edges, m) / h, m * m - edges)), d, h, other
+    return np.asarray(requirement(edge_count(edges, m) / h, m * m - edges)), d, h, other
 
 
 def shared_key_cache_dims(
@@ -160,9 +160,7 @@ def latent_parameter_cache_dims(
 def _max_items(width: Values, h: Values) -> Values:
     """The permutation whose share of one of ``h`` heads asks for ``width``."""
     high = np.maximum(h * width, 2.0)  # n(p, q) >= p for p <= q
-    return np.asarray(
-        solve_increasing(lambda m: _requirement(m / h, m * m - m), width, np.ones_like(h), high)
-    )
+    return np.asarray(solve_increasing(lambda m: requirement(m / h, m * m - m), width, np.ones_like(h), high))
 
 
 def shared_key_max_items(

@@ -39,8 +39,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds import matrix_width
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     broadcast,
@@ -48,6 +47,7 @@ from theory.bounds._numbers import (
     positive,
     result,
 )
+from theory.bounds import matrix_width
 from theory.cache_capacity.parameters import Array, group_of
 
 MONTE_CARLO_MAX_D_MODEL = 32
