@@ -27,7 +27,8 @@ import numpy as np
 
 from experiments.capacity.config import PRESETS
 from experiments.capacity.experiment import EXPERIMENT
-from experiments.engine import asker, checker, collect, work
+from experiments.collecting import asker, checker, collect
+from experiments.computing import work
 from experiments.environment import cores, environment, programs_in
 from experiments.files import json_values
 from experiments.runner import Runner

@@ -14,7 +14,7 @@ from experiments import cli
 from experiments.capacity import PRESETS, plan, records, resolve
 from experiments.capacity.experiment import EXPERIMENT, Capacity
 from experiments.capacity.plan import Curve
-from experiments.engine import file_hashes
+from experiments.computing import file_hashes
 from theory.bounds import one_dimensional_f1_cap
 
 TINY = (

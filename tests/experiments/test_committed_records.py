@@ -10,7 +10,8 @@ import pytest
 from experiments.capacity import PRESETS, plan
 from experiments.capacity.experiment import EXPERIMENT
 from experiments.capacity.units import KINDS, unpack_channel
-from experiments.engine import Unfinished, asker, units_of
+from experiments.collecting import asker, units_of
+from experiments.engine import Unfinished
 from experiments.points import from_unit
 from experiments.store import canonical
 from theory.bounds import one_dimensional_f1_cap

@@ -10,7 +10,7 @@ import pytest
 from experiments.audit import records as audit_records
 from experiments.audit.experiment import EXPERIMENT as AUDIT
 from experiments.capacity.units import RECOVERED_F1, unpack_channel
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.pretrained import installed
 from experiments.roles.text import available
 from experiments.store import canonical
