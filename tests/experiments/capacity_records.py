@@ -227,6 +227,7 @@ def make_data(
         "schema": 1,
         "command": f"python -m experiments run capacity --preset {preset}",
         "config": {},
+        "computing": {"batches": 1, "compiling_seconds": 0.0, "seconds": 600.0},
         "versions": {},
         "left_out": [],
         "records": {
