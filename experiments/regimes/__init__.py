@@ -9,8 +9,8 @@ Four parts, on Gaussian items of unit norm:
 - *map*: permutations over (m, d), m in multiples of the single head's ceiling. Whether one head can is decided exactly
   (`theory.certificates`). Its budget D_1 is the least d_k at which half of the seeds recover the graph. The best budget
   of several heads: heads of each promising size are added one after the other until the graph is recovered; where that
-  takes few heads, one head less is tried too, with edges changing hands. Joint training (plain Adam and an annealed soft
-  maximum, `theory.training.variants`) at a few of the points.
+  takes few heads, one head less is tried too, with edges changing hands. Joint training (plain Adam and an annealed
+  soft maximum, `theory.training.variants`) at a few of the points.
 - *families*: random regular graphs, random graphs and graphs with hubs (out-degrees 1, 1/2, 1/3, ... of the largest)
   with the same m' edges: heads of one size that are needed.
 - *scaling*: heads of two dimensions that permutations need over a decade in m and in d; exponents of
@@ -24,12 +24,13 @@ What was expected, written down before the runs; `CLAIMS` in `experiments.regime
 (Before came: predictions; a pilot of heads that are given their edges at m = 96, d = 16, four seeds, which held 2, 10
 and 16 to 17; the capacity and joint experiments, which have one of the map's sizes and two of its trainers.)
 
-1. *Ceiling*: every problem is decided; one head can at no more than 0.9 of the predicted ceiling and cannot from 1.3 on.
+1. *Ceiling*: every problem is decided; one head can at no more than 0.9 of the predicted ceiling and cannot from 1.3
+   on.
 2. *No use*: where m is at most 0.6 of the ceiling, several heads save at most one key dimension or a tenth. (Predicted
    gain there: 1.00 to 1.1. The folklore, that more heads are better, fails here.)
 3. *Use*: at 0.9 of the ceiling several heads need at most 0.85 of the budget of one. (Predicted: about 0.8.)
-4. *Boundary*: a measured saving of more than a tenth and more than one dimension, and a predicted gain of more than 1.1,
-   agree in at least 80% of the sizes that one head can do.
+4. *Boundary*: a measured saving of more than a tenth and more than one dimension, and a predicted gain of more than
+   1.1, agree in at least 80% of the sizes that one head can do.
 5. *Level*: the best budget lies between 0.7 and 1.05 of the best even partition's, rounded up to whole heads, wherever
    that is at least 6.
 6. *Joint is blind to the saving*: below the ceiling, Adam's best budget with several heads is at least 0.95 of its

@@ -1,0 +1,5 @@
+"""stub"""
+
+
+def rich_tables(data):
+    return []
