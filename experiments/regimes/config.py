@@ -43,27 +43,27 @@ class RegimesConfig:
     """
 
     map_d_models: tuple[int, ...] = (8, 12, 16, 24, 32)
-    map_factors: tuple[float, ...] = (0.3, 0.6, 0.9, 1.3, 2.0, 3.0, 6.0)
+    map_factors: tuple[float, ...] = (0.3, 0.6, 0.9, 1.3, 3.0, 6.0)
     map_largest_items: int = 175
-    map_head_dims: tuple[int, ...] = (2, 3, 4, 6, 8)
+    map_head_dims: tuple[int, ...] = (2, 3, 4, 6)
     map_seeds: int = 3
     joint_d_model: int = 16
     joint_factors: tuple[float, ...] = (0.6, 0.9, 1.3)
     joint_heads: tuple[int, ...] = (1, 2, 4)
     joint_variants: tuple[str, ...] = ("adam", "anneal-hinge")
     joint_steps: int = 3000
-    joint_budgets: int = 6
+    joint_budgets: int = 5
     joint_seeds: int = 3
     family_items: int = 64
     family_d_model: int = 16
     family_head_dim: int = 2
     family_degrees: tuple[int, ...] = (1, 2, 4, 8)
-    family_seeds: int = 4
+    family_seeds: int = 3
     scaling_sizes: tuple[str, ...] = (
         *("24x8", "40x8", "64x8", "96x8"),
-        *("40x12", "64x12", "96x12", "160x12"),
+        *("40x12", "96x12", "160x12"),
         *("64x16", "96x16", "160x16", "240x16"),
-        *("96x24", "160x24", "240x24"),
+        *("96x24", "240x24"),
         *("160x32", "240x32"),
         *("160x48", "240x48", "240x80"),
     )
@@ -73,7 +73,7 @@ class RegimesConfig:
     thin_d_model: int = 16
     thin_head_dims: tuple[int, ...] = (1, 2, 3, 4)
     own_head_dims: tuple[int, ...] = (1, 2, 3)
-    thin_seeds: int = 6
+    thin_seeds: int = 4
 
 
 PRESETS = {
@@ -103,6 +103,7 @@ PRESETS = {
     ),
     "quick": RegimesConfig(),
     "paper": RegimesConfig(
+        map_head_dims=(2, 3, 4, 6, 8),
         map_factors=(0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 0.98, 1.1, 1.3, 2.0, 3.0, 6.0),
         map_largest_items=1040,
         map_seeds=8,

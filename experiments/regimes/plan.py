@@ -15,7 +15,7 @@ from theory.bounds import held_edges, partition_head_dim, single_head_max_items
 from theory.head_size import LEAST_HEAD_DIM, heads_of_size, partition_budget
 from theory.transition import search_threshold
 
-PROMISING = 1.15
+PROMISING = 1.1
 """Head sizes are tried whose predicted budget is at most so many times the least of those configured."""
 STEP_DOWN = 8
 """Up to so many heads, one less is tried with edges changing hands: its passes cost a fit of every head."""
