@@ -48,7 +48,7 @@ class RegimesConfig:
     map_head_dims: tuple[int, ...] = (2, 3, 4, 6)
     map_seeds: int = 3
     joint_d_model: int = 16
-    joint_factors: tuple[float, ...] = (0.6, 0.9, 1.3)
+    joint_factors: tuple[float, ...] = (0.6, 0.9)
     joint_heads: tuple[int, ...] = (1, 2, 4)
     joint_variants: tuple[str, ...] = ("adam", "anneal-hinge")
     joint_steps: int = 3000

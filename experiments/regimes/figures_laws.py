@@ -52,8 +52,8 @@ def families(data: Mapping[str, Any]) -> Drawn:
     for index, (graph, look) in enumerate(_FAMILIES.items()):
         own = select(rows, graph=graph)
         x = [row["num_edges"] * 1.06 ** (index - 1) for row in own]
-        values = ([row[name] for row in own] for name in ("budget", "low", "high"))
-        style.interval_bars(axes, x, *values, look)
+        values = [[row[name] for row in own] for name in ("budget", "low", "high")]
+        style.interval_bars(axes, x, values[0], values[1], values[2], look)
     axes.set_xscale("log")
     axes.set_yscale("log")
     style.plain_log_ticks(axes.xaxis, edges)
@@ -90,8 +90,8 @@ def scaling(data: Mapping[str, Any]) -> Drawn:
         fine = np.geomspace(own[0]["num_items"] / 1.05, own[-1]["num_items"] * 1.05, 30).round().astype(int)
         predicted = [k * heads_of_size(int(m), int(m), d, k) * d / (m * np.log(m)) for m in fine]
         left.plot(fine, predicted, **style.PREDICTION | {"color": look.color})
-        values = ([row[name] for row in own] for name in ("over_folk", "over_folk_low", "over_folk_high"))
-        style.interval_bars(left, [row["num_items"] for row in own], *values, look)
+        values = [[row[name] for row in own] for name in ("over_folk", "over_folk_low", "over_folk_high")]
+        style.interval_bars(left, [row["num_items"] for row in own], values[0], values[1], values[2], look)
     left.set_xscale("log")
     style.plain_log_ticks(left.xaxis, items)
     left.set_ylim(0, None)
@@ -147,8 +147,8 @@ def thin(data: Mapping[str, Any]) -> Drawn:
     left.plot(sizes, [held_edges(m, d, int(k)) for k in sizes], **style.PARTITION)
     given, chosen = Look("given its edges", BLACK, "D"), Look("first, chooses its edges", BLUE, "o")
     mean = Look("mean of all heads", SKY, "v")
-    values = ([row[name] for row in own] for name in ("budget", "low", "high"))
-    style.interval_bars(left, [row["head_dim"] - 0.08 for row in own], *values, given)
+    values = [[row[name] for row in own] for name in ("budget", "low", "high")]
+    style.interval_bars(left, [row["head_dim"] - 0.08 for row in own], values[0], values[1], values[2], given)
     for look, name, shift in ((chosen, "first_held", 0.0), (mean, "mean_held", 0.08)):
         left.plot(
             [row["head_dim"] + shift for row in counted],
