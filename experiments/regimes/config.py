@@ -44,8 +44,8 @@ class RegimesConfig:
 
     map_d_models: tuple[int, ...] = (8, 12, 16, 24, 32)
     map_factors: tuple[float, ...] = (0.3, 0.6, 0.9, 1.3, 3.0, 6.0)
-    map_largest_items: int = 175
-    map_head_dims: tuple[int, ...] = (2, 3, 4, 6)
+    map_largest_items: int = 160
+    map_head_dims: tuple[int, ...] = (2, 3, 4)
     map_seeds: int = 3
     joint_d_model: int = 16
     joint_factors: tuple[float, ...] = (0.6, 0.9)
@@ -61,11 +61,9 @@ class RegimesConfig:
     family_seeds: int = 3
     scaling_sizes: tuple[str, ...] = (
         *("24x8", "40x8", "64x8", "96x8"),
-        *("40x12", "96x12", "160x12"),
         *("64x16", "96x16", "160x16", "240x16"),
-        *("96x24", "240x24"),
-        *("160x32", "240x32"),
-        *("160x48", "240x48", "240x80"),
+        *("96x24", "160x24", "240x24"),
+        *("160x32", "240x32", "240x48", "240x80"),
     )
     scaling_head_dim: int = 2
     scaling_seeds: int = 3

@@ -102,8 +102,8 @@ KINDS = {
 
 
 def compiled_width(point: HeadsPoint) -> int:
-    """Columns that the program of a batch is compiled for; the map's thin heads share one."""
-    least = 4 if point.part == "map" else 1
+    """Columns that the program of a batch is compiled for; the map's head sizes share one, as do those of one head."""
+    least = {"map": 4, "one": 16}.get(point.part, 1)
     return max(least, 1 << (point.head_dim - 1).bit_length())
 
 
