@@ -42,13 +42,13 @@ class RegimesConfig:
         thin_seeds: seeds of thin heads.
     """
 
-    map_d_models: tuple[int, ...] = (8, 12, 16, 24, 32)
+    map_d_models: tuple[int, ...] = (8, 16, 24)
     map_factors: tuple[float, ...] = (0.3, 0.6, 0.9, 1.3, 3.0, 6.0)
-    map_largest_items: int = 160
+    map_largest_items: int = 120
     map_head_dims: tuple[int, ...] = (2, 3, 4)
     map_seeds: int = 3
     joint_d_model: int = 16
-    joint_factors: tuple[float, ...] = (0.6, 0.9)
+    joint_factors: tuple[float, ...] = (0.9,)
     joint_heads: tuple[int, ...] = (1, 2, 4)
     joint_variants: tuple[str, ...] = ("adam", "anneal-hinge")
     joint_steps: int = 3000
@@ -60,18 +60,17 @@ class RegimesConfig:
     family_degrees: tuple[int, ...] = (1, 2, 4, 8)
     family_seeds: int = 3
     scaling_sizes: tuple[str, ...] = (
-        *("24x8", "40x8", "64x8", "96x8"),
+        *("24x8", "64x8", "96x8"),
         *("64x16", "96x16", "160x16", "240x16"),
-        *("96x24", "160x24", "240x24"),
-        *("160x32", "240x32", "240x48", "240x80"),
+        *("96x24", "160x32", "240x32", "240x80"),
     )
     scaling_head_dim: int = 2
     scaling_seeds: int = 3
     thin_items: int = 96
     thin_d_model: int = 16
-    thin_head_dims: tuple[int, ...] = (1, 2, 3, 4)
+    thin_head_dims: tuple[int, ...] = (1, 2, 3)
     own_head_dims: tuple[int, ...] = (1, 2, 3)
-    thin_seeds: int = 4
+    thin_seeds: int = 3
 
 
 PRESETS = {
@@ -101,6 +100,7 @@ PRESETS = {
     ),
     "quick": RegimesConfig(),
     "paper": RegimesConfig(
+        map_d_models=(8, 12, 16, 24, 32),
         map_head_dims=(2, 3, 4, 6, 8),
         map_factors=(0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 0.98, 1.1, 1.3, 2.0, 3.0, 6.0),
         map_largest_items=1040,
@@ -125,6 +125,7 @@ PRESETS = {
             for m in sizes
         ),
         scaling_seeds=12,
+        thin_head_dims=(1, 2, 3, 4),
         thin_seeds=16,
     ),
 }
