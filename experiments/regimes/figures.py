@@ -23,6 +23,7 @@ from theory.bounds import cover_max_items, single_head_max_items
 from theory.head_size import gain, gain_boundary
 
 LEAST_GAIN = 1.1
+LARGEST_GAIN = 1.5
 _LOOKS = (
     Look("", SKY, "o"),
     Look("", GREEN, "s"),
@@ -52,21 +53,21 @@ def plot(data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
 
 def regime_map(data: Mapping[str, Any]) -> Drawn:
     """Cells over (d, m), coloured by the measured gain."""
-    rows = records(data, "cells")
+    rows = [row for row in records(data, "cells") if (row["gain"] is not None) == row["one_possible"]]
     if not rows:
         return None
     figure, panels = style.grid(1, 1, style.DOUBLE_WIDTH, 4.2)
     axes = panels[0, 0]
-    norm, colours = LogNorm(1.0, 2.0), colormaps["cividis_r"]
+    norm, colours = LogNorm(1.0, LARGEST_GAIN), colormaps["cividis_r"]
     for row in rows:
         low, high = row["num_items"] / 1.16, row["num_items"] * 1.16
         left, right = row["d_model"] / 1.13, row["d_model"] * 1.13
         can = row["gain"] is not None
-        face = colours(norm(min(2.0, row["gain"]))) if can else style.IMPOSSIBLE["facecolor"]
+        face = colours(norm(min(LARGEST_GAIN, row["gain"]))) if can else style.IMPOSSIBLE["facecolor"]
         options = {} if can else {"hatch": "////", "edgecolor": style.IMPOSSIBLE["edgecolor"]}
         patch = Rectangle((left, low), right - left, high - low, facecolor=face, linewidth=0.0, **options)
         axes.add_patch(patch)
-        light = can and norm(min(2.0, row["gain"])) > 0.6
+        light = can and norm(min(LARGEST_GAIN, row["gain"])) > 0.6
         axes.text(
             row["d_model"],
             row["num_items"],
@@ -95,7 +96,7 @@ def regime_map(data: Mapping[str, Any]) -> Drawn:
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01)
     bar.set_label("budget of one head / best budget")
     bar.ax.yaxis.set_minor_locator(NullLocator())
-    style.plain_log_ticks(bar.ax.yaxis, (1.0, 1.2, 1.4, 1.7, 2.0))
+    style.plain_log_ticks(bar.ax.yaxis, (1.0, 1.1, 1.2, 1.3, 1.4, LARGEST_GAIN))
     handles = [
         style.line_handle("one head's ceiling (predicted)", lines["ceiling"]),
         style.line_handle(f"gain {LEAST_GAIN:g} (predicted)", lines["boundary"]),
@@ -150,7 +151,7 @@ def gains(data: Mapping[str, Any]) -> Drawn:
         style.interval_bars(axes, places, [row["gain"] for row in own], low, high, look)
     axes.axhline(1.0, **style.REFERENCE)
     axes.set_xlim(0.25, 1.02)
-    axes.set_ylim(0.9, max(2.0, 1.1 * max(row["gain"] for row in rows)))
+    axes.set_ylim(0.9, max(LARGEST_GAIN, 1.1 * max(row["gain"] for row in rows)))
     axes.set_xlabel("items / one head's predicted ceiling")
     axes.set_ylabel("budget of one head / best budget")
     handles = [

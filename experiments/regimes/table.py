@@ -51,20 +51,19 @@ def map_cells(data: Mapping[str, Any]) -> Cells | None:
                 one,
                 several,
                 "∞" if row["one_budget"] is None else f"{row['gain']:.2f}",
-                _number(row["predicted_one"], none="∞"),
-                _number(row["predicted_many"]),
-                _number(row["predicted_gain"], ".2f", "∞"),
+                f"{_number(row['predicted_one'], none='∞')} → {_number(row['predicted_many'])}",
                 *joint,
             )
         )
-    columns = ("d", "m", "m / ceiling", "one head can", "D_1", "several heads", "gain", "D_1 predicted")
-    columns += ("several predicted", "gain predicted", *(f"{name}: 1; several" for _, name in _JOINT))
+    columns = ("d", "m", "m / ceiling", "one head can", "D_1", "several heads", "gain", "predicted")
+    columns += tuple(f"{name}: 1; several" for _, name in _JOINT)
     note = (
         "One head can: seeds in which an exact solve finds that a single head holds the permutation. D_1: least d_k "
         "at which "
         "half of the seeds recover it with one head; several heads: least budget, as heads × d_k, found below D_1 "
         "(– where no "
-        "size below it does). Gain: D_1 over the best of any number of heads. Joint training: least budget of one "
+        "size below it does). Gain: D_1 over the best of any number of heads. Predicted: one head → the best even "
+        "partition. Joint training: least budget of one "
         "head; of the "
         "best of several."
     )
