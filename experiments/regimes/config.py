@@ -33,7 +33,7 @@ class RegimesConfig:
         family_degrees: edges per item.
         family_seeds: seeds of the families.
         scaling_sizes: ``MxD`` each, such as ``96x16``.
-        scaling_head_dim: their ``d_k``.
+        scaling_head_dims: their ``d_k``; those after the first are tried where they are promising.
         scaling_seeds: seeds of the scaling.
         thin_items: ``m`` of thin heads.
         thin_d_model: their ``d``.
@@ -64,7 +64,7 @@ class RegimesConfig:
         *("64x16", "96x16", "160x16", "240x16"),
         *("96x24", "160x32", "240x32", "240x80"),
     )
-    scaling_head_dim: int = 2
+    scaling_head_dims: tuple[int, ...] = (2, 4, 8)
     scaling_seeds: int = 3
     thin_items: int = 96
     thin_d_model: int = 16

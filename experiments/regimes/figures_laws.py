@@ -12,7 +12,7 @@ from experiments.drawing import Drawn
 from experiments.reading import records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
 from theory.bounds import held_edges
-from theory.head_size import heads_by_parameters, heads_of_size
+from theory.head_size import heads_by_parameters, heads_of_size, partition_budget
 
 _FAMILIES = {
     "regular": Look("regular (1: permutation)", BLUE, "o"),
@@ -86,9 +86,8 @@ def scaling(data: Mapping[str, Any]) -> Drawn:
     items = sorted({row["num_items"] for row in rows})
     for d, look in zip(widths, _LOOKS, strict=False):
         own = sorted(select(rows, d_model=d), key=lambda row: row["num_items"])
-        k = own[0]["head_dim"]
         fine = np.geomspace(own[0]["num_items"] / 1.05, own[-1]["num_items"] * 1.05, 30).round().astype(int)
-        predicted = [k * heads_of_size(int(m), int(m), d, k) * d / (m * np.log(m)) for m in fine]
+        predicted = [partition_budget(int(m), int(m), d)[0] * d / (m * np.log(m)) for m in fine]
         left.plot(fine, predicted, **style.PREDICTION | {"color": look.color})
         values = [[row[name] for row in own] for name in ("over_folk", "over_folk_low", "over_folk_high")]
         style.interval_bars(left, [row["num_items"] for row in own], values[0], values[1], values[2], look)
@@ -125,7 +124,7 @@ def scaling(data: Mapping[str, Any]) -> Drawn:
     handles.append(style.line_handle("width (prediction)", style.PREDICTION))
     style.legend_below(figure, handles, 4)
     caption = (
-        f"Permutations, heads of {rows[0]['head_dim']} dimensions added until the graph is recovered, "
+        "Permutations: the best budget of heads of a few sizes, added until the graph is recovered, "
         f"{seed_range(row['num_seeds'] for row in rows)}. Left: budget over the folk law, mean over seeds, bars from "
         f"the "
         "least to the largest. Right: exponents of $m^a d^{-b}$ by least squares at these sizes, 95% bootstrap "

@@ -105,16 +105,23 @@ def _several(config: RegimesConfig, cell: Cell, ask: Ask, single: float) -> None
         return
     predicted = {k: whole_budget(m, edges, d, k) for k in usable}
     least = min(predicted.values())
+    promising = [k for k in usable if predicted[k] <= PROMISING * least + 1]
+    _best_of("map", cell.size(), promising, config.map_seeds, ask, single)
+
+
+def _best_of(
+    part: str, size: tuple[int, int, int], head_dims: Sequence[int], seeds: int, ask: Ask, single: float
+) -> None:
+    """Heads of each size until the graph is recovered, then one less where few are needed and it could be best."""
     counts = {}
-    for k in usable:
-        if predicted[k] <= PROMISING * least + 1:
-            count = needed(ask(heads_points("map", cell.size(), "permutation", k, config.map_seeds)))
-            if count is not None:
-                counts[k] = count
+    for k in head_dims:
+        count = needed(ask(heads_points(part, size, "permutation", k, seeds)))
+        if count is not None:
+            counts[k] = count
     best = min((k * count for k, count in counts.items()), default=math.inf)
     for k, count in sorted(counts.items(), key=lambda pair: pair[0] * pair[1]):
         if 2 < count + 1 <= STEP_DOWN + 1 and k * (count - 1) < min(best, single):
-            rows = ask(heads_points("map", cell.size(), "permutation", k, config.map_seeds, count - 1))
+            rows = ask(heads_points(part, size, "permutation", k, seeds, count - 1))
             if needed(rows) is not None:
                 best = k * (count - 1)
 
@@ -163,12 +170,19 @@ def family_batches(config: RegimesConfig) -> list[list[HeadsPoint]]:
     ]
 
 
-def scaling_batches(config: RegimesConfig) -> list[list[HeadsPoint]]:
-    """All seeds of each size."""
-    return [
-        heads_points("scaling", (m, m, d), "permutation", config.scaling_head_dim, config.scaling_seeds)
-        for m, d in map(size_of, config.scaling_sizes)
-    ]
+def scaling_head_dims(config: RegimesConfig, num_items: int, d_model: int) -> list[int]:
+    """Head sizes tried at a size of the scaling: the first, and promising ones of which few are needed."""
+    first, *others = config.scaling_head_dims
+    predicted = {k: whole_budget(num_items, num_items, d_model, k) for k in config.scaling_head_dims}
+    most = PROMISING * min(predicted.values()) + 2
+    return [first, *(k for k in others if predicted[k] <= min(most, STEP_DOWN * k) and k < d_model)]
+
+
+def search_scaling(config: RegimesConfig, num_items: int, d_model: int, ask: Ask) -> None:
+    """The best budget of one size of the scaling."""
+    size = num_items, num_items, d_model
+    head_dims = scaling_head_dims(config, num_items, d_model)
+    _best_of("scaling", size, head_dims, config.scaling_seeds, ask, math.inf)
 
 
 def thin_batches(config: RegimesConfig) -> list[list[HeadsPoint]]:
@@ -205,7 +219,11 @@ def parts(config: RegimesConfig, ask: Ask) -> list[Part]:
         first = batch[0]
         weight = len(batch) * first.num_steps * first.num_items**2 * first.num_heads * 3e-4
         found.append(Part(describe(batch, None), partial(ask, batch), len(batch), weight))
-    for batch in (*family_batches(config), *scaling_batches(config), *thin_batches(config)):
+    for m, d in map(size_of, config.scaling_sizes):
+        name, run = f"scaling: {m} items, d = {d}", partial(search_scaling, config, m, d, ask)
+        heads = 2 * partition_budget(m, m, d)[0] + 4
+        found.append(Part(name, run, 3 * config.scaling_seeds, config.scaling_seeds * _work(m, heads)))
+    for batch in (*family_batches(config), *thin_batches(config)):
         weight = len(batch) * _work(batch[0].num_items, batch[0].max_heads)
         found.append(Part(describe(batch, None), partial(ask, batch), len(batch), weight))
     for batch in own_batches(config):

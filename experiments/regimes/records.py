@@ -30,7 +30,7 @@ from theory.transition import Threshold, fit_threshold
 def summary(config: RegimesConfig, rows: Rows) -> Rows:
     """Rows by name, from the points of a run; parts that are not finished have none."""
     heads = rows["heads"]
-    scaling = _scaling(heads)
+    scaling = _scaling(config, heads)
     made: Rows = {
         "cells": _cells(config, heads, rows["decided"]),
         "joint": _joint(config, rows["joint_points"]),
@@ -200,26 +200,43 @@ def _families(config: RegimesConfig, heads: Sequence[Record]) -> list[Record]:
     return found
 
 
-def _scaling(heads: Sequence[Record]) -> list[Record]:
+def _scaling(config: RegimesConfig, heads: Sequence[Record]) -> list[Record]:
+    """Best budget of each size: of each seed over head sizes and runs, then over seeds."""
     found = []
     rows = select(heads, part="scaling")
     for m, d in dict.fromkeys((row["num_items"], row["d_model"]) for row in rows):
         own = select(rows, num_items=m, d_model=d)
-        k = own[0]["head_dim"]
-        width, parameters = heads_of_size(m, m, d, k), heads_by_parameters(m, m, d, k)
-        record = {"num_items": m, "d_model": d, "head_dim": k} | _counts(own)
+        seeds = sorted({row["seed"] for row in own})
+        by_seed = [
+            min(
+                (r["head_dim"] * r["heads"] for r in select(own, seed=s) if r["heads"] is not None),
+                default=None,
+            )
+            for s in seeds
+        ]
+        budgets = [budget for budget in by_seed if budget is not None]
+        if len(budgets) < len(seeds):
+            continue
+        sizes = config.scaling_head_dims
         folk = m * math.log(m) / d
         found.append(
-            record
-            | {
-                "width": k * width,
-                "width_whole": float(k * math.ceil(width)),
-                "parameters": k * parameters,
-                "parameters_whole": float(k * math.ceil(parameters)),
+            {
+                "num_items": m,
+                "d_model": d,
+                "head_dims": sorted({row["head_dim"] for row in own}),
+                "num_seeds": len(seeds),
+                "budgets": budgets,
+                "budget": float(np.mean(budgets)),
+                "low": min(budgets),
+                "high": max(budgets),
+                "width": min(k * heads_of_size(m, m, d, k) for k in sizes),
+                "width_whole": float(min(whole_budget(m, m, d, k) for k in sizes)),
+                "parameters": min(k * heads_by_parameters(m, m, d, k) for k in sizes),
+                "parameters_whole": float(min(k * math.ceil(heads_by_parameters(m, m, d, k)) for k in sizes)),
                 "folk": folk,
-                "over_folk": record["budget"] / folk,
-                "over_folk_low": record["low"] / folk,
-                "over_folk_high": record["high"] / folk,
+                "over_folk": float(np.mean(budgets)) / folk,
+                "over_folk_low": min(budgets) / folk,
+                "over_folk_high": max(budgets) / folk,
             }
         )
     return found
@@ -234,7 +251,7 @@ def _exponents(config: RegimesConfig, scaling: Sequence[Record]) -> list[Record]
         return []
     rows = bootstrap(
         [(row["num_items"], row["d_model"]) for row in scaling],
-        [[row["head_dim"] * count for count in row["heads"]] for row in scaling],
+        [row["budgets"] for row in scaling],
         {name: [row[name] for row in scaling] for name in LAWS},
     )
     return [{"law": name} | row for name, row in rows.items()]

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from experiments import claims
-from experiments.reading import Record, records, seed_range, select
+from experiments.reading import Record, listed, records, seed_range, select
 from experiments.tables import Cells, markdown_of
 
 _JOINT = (("adam", "Adam"), ("anneal-hinge", "annealed"))
@@ -123,10 +123,12 @@ def scaling_cells(data: Mapping[str, Any]) -> Cells | None:
                 ]
             lines.append((said, *cells, *less))
     sizes = records(data, "scaling")
+    heads = sorted({k for row in sizes for k in row["head_dims"]})
     note = (
         f"Fit of D_K = C m^a d^-b over {len(sizes)} sizes (m from {min(r['num_items'] for r in sizes)} to "
         f"{max(r['num_items'] for r in sizes)}, d from {min(r['d_model'] for r in sizes)} to "
-        f"{max(r['d_model'] for r in sizes)}), heads of {sizes[0]['head_dim']} dimensions; 95% bootstrap intervals "
+        f"{max(r['d_model'] for r in sizes)}), heads of {listed(map(str, heads))} dimensions, the best of them; 95% "
+        f"bootstrap intervals "
         f"over "
         "sizes and seeds; differences are paired."
     )

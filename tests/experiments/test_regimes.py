@@ -25,8 +25,9 @@ from experiments.regimes.plan import (
     joint_batches,
     needed,
     own_batches,
-    scaling_batches,
+    scaling_head_dims,
     search_cell,
+    search_scaling,
     thin_batches,
     whole_budget,
 )
@@ -89,6 +90,16 @@ def test_a_cell_above_the_ceiling_asks_nothing_of_one_head_and_no_step_down_of_m
     assert len({p.head_dim for p in heads}) == len(heads)
 
 
+def test_the_scaling_tries_larger_heads_where_few_do_and_one_less():
+    assert scaling_head_dims(QUICK, 240, 80) == [2, 4, 8]
+    assert scaling_head_dims(QUICK, 240, 16) == [2]
+    oracle = _Oracle(True, lambda k: 30 * k)
+    search_scaling(QUICK, 240, 80, oracle)
+    asked = [(p[0].head_dim, p[0].max_heads) for p in oracle.asked]
+    assert {k for k, _ in asked} == {2, 4, 8}
+    assert (2, 3) in asked  # four are needed: three could be better than one of eight
+
+
 def test_half_of_the_seeds_decide():
     def rows(*heads):
         return [{"heads": h} for h in heads]
@@ -107,7 +118,7 @@ def test_sizes_of_the_presets():
     sizes = [size_of(text) for text in QUICK.scaling_sizes]
     for values in zip(*sizes, strict=True):
         assert max(values) >= 10 * min(values)  # a decade
-    for batch in (*scaling_batches(QUICK), *family_batches(QUICK), *thin_batches(QUICK)):
+    for batch in (*family_batches(QUICK), *thin_batches(QUICK)):
         first = batch[0]
         room = first.max_heads * first.head_dim
         assert room >= 1.5 * whole_budget(first.num_items, first.num_edges, first.d_model, first.head_dim)
