@@ -81,6 +81,7 @@ EXPERIMENTS = {
     "block": "experiments.block.experiment:EXPERIMENT",
     "certificates": "experiments.certificates.experiment:EXPERIMENT",
     "joint": "experiments.joint.experiment:EXPERIMENT",
+    "regimes": "experiments.regimes.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 

@@ -32,6 +32,7 @@ from experiments.conversion import table as conversion
 from experiments.joint import table as joint
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
+from experiments.regimes import table as regimes
 from experiments.relations import table as relations
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
@@ -81,6 +82,7 @@ SOURCES = {
     "certificates": Source("figures/certificates/quick.json", certificates.BLOCKS, certificates.values),
     "joint": Source("figures/joint/quick.json", joint.BLOCKS, joint.values),
     "joint-long": Source("figures/joint/long.json", joint.BLOCKS, joint.values),
+    "regimes": Source("figures/regimes/quick.json", regimes.BLOCKS, regimes.values),
     "certificates-drift": Source("figures/certificates/drift.json", {}, certificates.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source(
