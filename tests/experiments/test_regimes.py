@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.reading import select
 from experiments.regimes import PRESETS, figures, table
 from experiments.regimes.claims import CLAIMS, claim_rows
