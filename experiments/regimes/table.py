@@ -189,7 +189,8 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
 def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a run that prose may name, without the name of the source.
 
-    ``one.d16.m51``, ``best.d16.m51``, ``gain.d16.m51``, ``predicted-gain.d16.m51``; ``joint.adam.m51.h1``;
+    ``one.d16.m51``, ``best.d16.m51``, ``gain.d16.m51``, ``predicted-gain.d16.m51``; ``joint.adam.m51.h1``
+    (``-range``: fitted, with its interval);
     ``families.hubs.r4``, ``-over-random``, ``-over-width``; ``exponent.measured.a`` (``-low``, ``-high``);
     ``folk.least``, ``folk.largest``; ``thin.k2``, ``own.k2``; ``claims.held``, ``claims.judged``.
     """
@@ -206,6 +207,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     for row in records(data, "joint"):
         name = f"joint.{row['variant']}.m{row['num_items']}.h{row['num_heads']}"
         out[name] = _number(row["least_budget"], "d", "not reached")
+        if row["budget"] is not None:
+            out[f"{name}-range"] = f"{row['budget']:.1f} [{row['low']:.0f}–{_number(row['high'], '.0f', '')}]"
     for row in records(data, "families"):
         name = f"families.{row['graph']}.r{row['degree']}"
         other = select(records(data, "families"), graph="random", degree=row["degree"])
