@@ -7,8 +7,8 @@ width ``w2(d_k)`` is at least ``n(p, q)`` (`theory.bounds`). So edges dealt out 
 
 a *prediction* (ours) for dealt edges, an upper estimate where heads choose theirs. With the ``d_k (2 d - d_k)``
 parameters in place of the width it is the *empirical law* of joint descent. ``n(p, q)/p`` is about ``2 ln(q/p)`` and
-falls as a head holds more, so both budgets fall faster than ``1/d`` and grow faster than ``m' ln m'``. Channels of heads
-that choose their edges do not: the experiment `regimes` measures exponents near those of the folk law ``m ln m / d``.
+falls as a head holds more, so both budgets fall faster than ``1/d`` and grow faster than ``m' ln m'``. Channels of
+heads that choose their edges do not: the experiment `regimes` measures exponents near those of ``m ln m / d``.
 
 One head against many: with ``D_1`` the budget of one head and ``D`` that of the best even partition into heads of at
 least two dimensions, `gain` is ``D_1 / D``. It is 1 where few edges are asked of many dimensions, grows on the way to
