@@ -75,6 +75,7 @@ def regime_map(data: Mapping[str, Any]) -> Drawn:
             ha="center",
             va="center",
             fontsize=7,
+            zorder=5,
             color="white" if light else BLACK,
             bbox=None if can else {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
         )
@@ -151,7 +152,7 @@ def gains(data: Mapping[str, Any]) -> Drawn:
         style.interval_bars(axes, places, [row["gain"] for row in own], low, high, look)
     axes.axhline(1.0, **style.REFERENCE)
     axes.set_xlim(0.25, 1.02)
-    axes.set_ylim(0.9, max(LARGEST_GAIN, 1.1 * max(row["gain"] for row in rows)))
+    axes.set_ylim(0.9, max(2.0, 1.1 * max(row["gain"] for row in rows)))
     axes.set_xlabel("items / one head's predicted ceiling")
     axes.set_ylabel("budget of one head / best budget")
     handles = [
@@ -182,7 +183,9 @@ def joint(data: Mapping[str, Any]) -> Drawn:
     if not rows:
         return None
     sizes = sorted({row["num_items"] for row in rows})
-    figure, panels = style.grid(1, len(sizes), style.DOUBLE_WIDTH, 2.8, sharey=True)
+    narrow = len(sizes) == 1
+    width = style.COLUMN_WIDTH if narrow else style.DOUBLE_WIDTH
+    figure, panels = style.grid(1, len(sizes), width, 3.2 if narrow else 2.8, sharey=True)
     for axes, m in zip(panels[0], sizes, strict=True):
         _joint_panel(axes, select(rows, num_items=m), select(records(data, "cells"), num_items=m))
     panels[0, 0].set_ylabel("total key dimension $D_K$")
@@ -192,7 +195,7 @@ def joint(data: Mapping[str, Any]) -> Drawn:
     handles += [
         style.line_handle("best trainer, one head", {"color": BLACK, "linewidth": 1.2, "linestyle": ":"})
     ]
-    style.legend_below(figure, handles, 4)
+    style.legend_below(figure, handles, 2 if narrow else 4)
     first = rows[0]
     caption = (
         f"Joint training in d = {first['d_model']}: budget at which half of {seed_range(r['num_seeds'] for r in rows)} "

@@ -189,8 +189,10 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
 def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a run that prose may name, without the name of the source.
 
-    ``one.d16.m51``, ``best.d16.m51``, ``gain.d16.m51``, ``predicted-gain.d16.m51``; ``joint.adam.m51.h1``;
-    ``families.hubs.r4``, ``-over-random``, ``-over-width``; ``exponent.measured.a`` (``-low``, ``-high``);
+    ``one.d16.m51``, ``best.d16.m51``, ``gain.d16.m51``, ``predicted-gain.d16.m51``; ``joint.adam.m51.h1``
+    (``-range``: fitted, with its interval);
+    ``families.hubs.r4``, ``-over-random``, ``-over-width``; ``exponent.measured.a`` (``-low``, ``-high``; of
+    predictions ``-minus``, measured less this); ``scaling.m240.d80``;
     ``folk.least``, ``folk.largest``; ``thin.k2``, ``own.k2``; ``claims.held``, ``claims.judged``.
     """
     out = {}
@@ -206,6 +208,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     for row in records(data, "joint"):
         name = f"joint.{row['variant']}.m{row['num_items']}.h{row['num_heads']}"
         out[name] = _number(row["least_budget"], "d", "not reached")
+        if row["budget"] is not None:
+            out[f"{name}-range"] = f"{row['budget']:.1f} [{row['low']:.0f}–{_number(row['high'], '.0f', '')}]"
     for row in records(data, "families"):
         name = f"families.{row['graph']}.r{row['degree']}"
         other = select(records(data, "families"), graph="random", degree=row["degree"])
@@ -217,10 +221,21 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         for x in ("a", "b"):
             for end in ("", "_low", "_high"):
                 out[f"exponent.{row['law']}.{x}{end.replace('_', '-')}"] = f"{row[x + end]:.2f}"
+            if row["law"] != "measured":
+                low, high = row[f"{x}_minus_low"], row[f"{x}_minus_high"]
+                out[f"exponent.{row['law']}.{x}-minus"] = (
+                    f"{row[f'{x}_minus']:+.2f} [{low:+.2f}, {high:+.2f}]"
+                )
     constants = [row["over_folk"] for row in records(data, "scaling")]
     if constants:
         out |= {"folk.least": f"{min(constants):.2f}", "folk.largest": f"{max(constants):.2f}"}
         level = [row["budget"] / row["width_whole"] for row in records(data, "scaling")]
+        count = [row["budget"] / row["parameters_whole"] for row in records(data, "scaling")]
+        out |= {"count.least": f"{min(count):.2f}", "count.largest": f"{max(count):.2f}"}
+        out |= {
+            f"scaling.m{r['num_items']}.d{r['d_model']}": f"{r['budget']:.1f}"
+            for r in records(data, "scaling")
+        }
         out |= {"level.least": f"{min(level):.2f}", "level.largest": f"{max(level):.2f}"}
     for row in records(data, "thin"):
         out[f"thin.k{row['head_dim']}"] = f"{row['budget']:.1f}"
