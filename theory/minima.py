@@ -224,8 +224,8 @@ def least_one_dimensional_heads(
         raise ValueError("embeddings: expected rows of unit norm, got others")
     ranges = {(u, s): _ratio_range(embeddings, u, s) for u in range(items) for s in range(items) if u != s}
     possible, sure = np.zeros((2, len(edges), len(edges)), bool)
-    for i, (u, v) in enumerate(edges):
-        for j, (s, t) in enumerate(edges):
+    for i, (u, v) in enumerate(edges.tolist()):
+        for j, (s, t) in enumerate(edges.tolist()):
             if i == j:
                 continue
             rho, sigma = ranges[u, s], ranges[v, t]
@@ -234,7 +234,7 @@ def least_one_dimensional_heads(
             possible[i, j] = possible[j, i] = True
             low, high = max(rho[0], 1 / sigma[1]), min(rho[1], 1 / sigma[0])
             if low < high:
-                ratio = 0.5 * (low + high) if np.isfinite(high) else low + 1.0
+                ratio = 1.0 if low < 1 < high else low + 1.0 if np.isinf(high) else float(np.sqrt(low * high))
                 a = embeddings @ _direction(embeddings, u, s, ratio)
                 b = embeddings @ _direction(embeddings, v, t, 1 / ratio)
                 scores = np.outer(a, b)

@@ -1,4 +1,4 @@
-"""What is made of the batches: thresholds with all bounds beside them, small sizes, and verdicts on what was expected."""
+"""What is made of the batches: thresholds with all bounds beside them, small sizes, verdicts."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def _cells(rows: list[Record], key: str, label: str, title: str, note: str) -> C
 
 _NOTE = (
     "Total key dimension $D_K$. Trainers: at which half of the seeds recover a permutation (best-threshold F1 of at "
-    "least 0.99), 95% interval; best: by any trainer; exact: every pair right in some seed, in float64. Gordon: below it "
-    "at most half of the instances with Gaussian features can be held."
+    "least 0.99), 95% interval; best: by any trainer; exact: every pair right in some seed, in float64. Gordon: below "
+    "it at most half of the instances with Gaussian features can be held."
 )
 
 
@@ -109,8 +109,8 @@ def small_cells(data: Mapping[str, Any]) -> Cells | None:
     columns = ("size", "Gordon", "maximum", "first moment", "exact", "dealt", "annealed", "d_k = 1", "D_K")
     note = (
         "Heads of full rank: by Gordon's bound and two estimates, the exact minimum (range over instances), by a fixed "
-        "partition, and fewest at which annealed training was exact (of the head counts tried). Then the least number of "
-        "heads with one dimension, and the least budget over all head sizes: from the lowest lower to the highest upper "
+        "partition, and fewest at which annealed training was exact (of the head counts tried). Then the least number "
+        "of heads with one dimension, and the least budget over all head sizes: from the lowest lower to the highest upper "
         "end over instances."
     )
     return Cells("Small sizes, tried completely", columns, tuple(lines), note)
