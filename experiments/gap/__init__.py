@@ -17,8 +17,8 @@ partition.
 What was expected, written down before the run that tests it; `CLAIMS` in `experiments.gap.records` judges each from the
 records. (Pilot runs came before: four seeds of ``annealed`` at the 96 items and two to seven heads, at one or two
 budgets each, in which it found exact channels at D_K = 12 for four heads and 14 for seven; exact minima of two seeds a
-size, without estimates beside them. ``hard``, ``greedy-long`` at these budgets, the other numbers of items and the small
-channels had not been run.)
+size, without estimates beside them. ``hard``, ``greedy-long`` at these budgets, the other numbers of items and the
+small channels had not been run.)
 
 1. *Better*: at every head count ``annealed`` needs at most 0.95 of the budget of ``greedy``.
 2. *Annealing*: at four heads ``hard`` needs at least 1.1 times the budget of ``annealed``: refitting alone is not it.

@@ -32,7 +32,7 @@ def _budget(row: Record) -> str:
     return f"{row['measured_total_key_dim']:.1f}{interval}"
 
 
-def _sweeps(data: Mapping[str, Any]) -> tuple[list[Record], list[Record]]:
+def sweeps(data: Mapping[str, Any]) -> tuple[list[Record], list[Record]]:
     """Rows of the sweep over heads, and of that over items (at one head count)."""
     rows = records(data, "thresholds")
     config = data["config"]
@@ -70,14 +70,14 @@ _NOTE = (
 
 def heads_cells(data: Mapping[str, Any]) -> Cells | None:
     """Against the number of heads."""
-    rows, _ = _sweeps(data)
+    rows, _ = sweeps(data)
     size = f"{data['config']['num_items']} items in {data['config']['d_model']} dimensions"
     return _cells(rows, "num_heads", "h", f"Budget against heads, {size}", _NOTE)
 
 
 def items_cells(data: Mapping[str, Any]) -> Cells | None:
     """Against the number of items."""
-    _, rows = _sweeps(data)
+    _, rows = sweeps(data)
     return _cells(rows, "num_items", "m", f"Budget against items, {data['config']['middle']} heads", _NOTE)
 
 
@@ -110,8 +110,8 @@ def small_cells(data: Mapping[str, Any]) -> Cells | None:
     note = (
         "Heads of full rank: by Gordon's bound and two estimates, the exact minimum (range over instances), by a fixed "
         "partition, and fewest at which annealed training was exact (of the head counts tried). Then the least number "
-        "of heads with one dimension, and the least budget over all head sizes: from the lowest lower to the highest upper "
-        "end over instances."
+        "of heads with one dimension, and the least budget over all head sizes: from the lowest lower to the highest "
+        "upper end over instances."
     )
     return Cells("Small sizes, tried completely", columns, tuple(lines), note)
 

@@ -81,9 +81,9 @@ KINDS = {
 def head_dims(config: GapConfig, num_items: int, num_heads: int) -> list[int]:
     """Head sizes of one size and head count: the largest is about what a fixed partition needs."""
     dim = float(partition_head_dim(num_items, num_items, config.d_model, num_heads))
-    # Where that partition fails (two heads), five eighths of the full rank are a start.
-    top = 0.625 * config.d_model / config.reach if math.isinf(dim) else dim
-    top = min(config.d_model, max(2, math.ceil(config.reach * top)))
+    # Where that partition fails (two heads), nine sixteenths of the full rank are a start.
+    share = 0.5625 if math.isinf(dim) else config.reach * dim / config.d_model
+    top = min(config.d_model, max(2, math.ceil(share * config.d_model)))
     return [k for k in range(top - config.budgets + 1, top + 1) if k >= 1]
 
 
@@ -171,7 +171,8 @@ def train_points(
     if first.trainer == "greedy-long":
         long = GreedyOptions(restarts=6, swap_passes=6, swap_below=0.2)
         return train_greedy(items, edges, options=long, **shape)
-    assert first.restarts is not None and first.num_steps is not None
+    assert first.restarts is not None
+    assert first.num_steps is not None
     options = AnnealedOptions(restarts=first.restarts, num_steps=first.num_steps)
     if first.trainer == "hard":
         options = replace(options, temperature=_HARD, coldest=_HARD)
