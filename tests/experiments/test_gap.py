@@ -90,15 +90,23 @@ def test_a_verdict_can_be_either():
     assert _verdicts(least={"greedy": 12})["better"] == "failed"
     assert _verdicts(least={"hard": 12})["annealing"] == "failed"
     assert _verdicts(least={"greedy-long": 8})["not more of the same"] == "failed"
-    assert (
-        _verdicts(least={"annealed": 20, "greedy": 20, "hard": 20, "greedy-long": 20})["choice pays"]
-        == "failed"
-    )
     assert _verdicts(least={"annealed": 8})["estimates are low"] == "failed"
     assert _verdicts(exact_heads=8)["between"] == "failed"
     assert _verdicts(exact_heads=8)["near"] == "failed"
     assert _verdicts(solved=False)["solved"] == "failed"
     assert _verdicts(bracket=(4, 5))["one dimension"] == "failed"
+
+
+def test_verdicts_on_the_best_trainer_follow_its_threshold():
+    rows = _rows()
+    for claim, changed in (
+        ("choice pays", {"measured_total_key_dim": 19.0}),
+        ("estimates are low", {"measured_total_key_dim": 6.0}),
+        ("direction", {"smallest_exact": 4}),
+    ):
+        doctored = [row | changed if row["trainer"] == BEST else row for row in rows["thresholds"]]
+        verdicts = {row["claim"]: row["verdict"] for row in claim_rows(doctored, rows["instances"])}
+        assert verdicts[claim] == "failed"
 
 
 def test_a_seed_counts_for_the_best_trainer_where_any_recovers():

@@ -1,8 +1,11 @@
 """Estimates for heads that choose their edges, and Gordon's bound: Monte-Carlo, limits, direction."""
 
+from itertools import combinations
+from typing import Any
+
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
+from scipy.optimize import linprog, minimize_scalar
 
 from theory.bounds import (
     first_moment_requirement,
@@ -57,7 +60,8 @@ def test_requirement_of_the_maximum_is_the_minimum_over_thresholds():
         pushed = np.maximum(z - tau, 0) ** 2
         return 30 / 3 * lifted.mean() + 870 * pushed.mean()
 
-    sampled = minimize_scalar(cost, bounds=(0, 4), method="bounded").fun
+    found: Any = minimize_scalar(cost, bounds=(0, 4), method="bounded")
+    sampled = found.fun
     assert max_of_heads_requirement(30, 30, 3) == pytest.approx(sampled, rel=0.02)
 
 
@@ -65,8 +69,6 @@ def test_log_probability_against_subspaces_that_meet_the_cone():
     """Full-rank perceptrons with a free threshold decide exactly; the exponent is right to its leading order."""
     rng = np.random.default_rng(5)
     n, p, q, draws = 4, 5, 15, 300
-    from scipy.optimize import linprog
-
     held = 0
     for _ in range(draws):
         patterns = np.concatenate([rng.standard_normal((p, n)), -rng.standard_normal((q, n))])
@@ -86,8 +88,6 @@ def test_distance_to_owning_is_the_least_over_sets_and_thresholds():
     rng = np.random.default_rng(0)
     edges, others = rng.standard_normal((4, 5)), rng.standard_normal((4, 12))
     found = owning_distance(edges, others, 3)
-    from itertools import combinations
-
     for row in range(4):
         best = np.inf
         for own in combinations(range(5), 3):
@@ -96,7 +96,8 @@ def test_distance_to_owning_is_the_least_over_sets_and_thresholds():
                 lifted = np.maximum(tau - edges[row, list(own)], 0)
                 return (lifted**2).sum() + (np.maximum(others[row] - tau, 0) ** 2).sum()
 
-            best = min(best, minimize_scalar(cost, bounds=(-4, 4), method="bounded").fun)
+            least: Any = minimize_scalar(cost, bounds=(-4, 4), method="bounded")
+            best = min(best, least.fun)
         assert found[row] ** 2 == pytest.approx(best, rel=1e-6, abs=1e-8)
 
 
@@ -109,10 +110,6 @@ def test_mean_distance_is_the_choosing_requirement_of_many_edges():
 
 def test_gaussian_features_obey_the_bound():
     """Direction: heads of full rank on Gaussian features own ``p`` edges no oftener than the bound says."""
-    from itertools import combinations
-
-    from scipy.optimize import linprog
-
     m, d, own, draws = 4, 2, 2, 60
     rng = np.random.default_rng(7)
     held = 0
