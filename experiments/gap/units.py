@@ -84,13 +84,15 @@ def head_dims(config: GapConfig, num_items: int, num_heads: int) -> list[int]:
     # Where that partition fails (two heads), nine sixteenths of the full rank are a start.
     share = 0.5625 if math.isinf(dim) else config.reach * dim / config.d_model
     top = min(config.d_model, max(2, math.ceil(share * config.d_model)))
-    return [k for k in range(top - config.budgets + 1, top + 1) if k >= 1]
+    dims = [k for k in range(top - config.budgets + 1, top + 1) if k >= 1]
+    # One dimension is excluded by a theorem: it is run where there is nothing else below.
+    return dims[1:] if dims[0] == 1 and len(dims) > 2 else dims
 
 
 def small_shapes(num_items: int, d_model: int, most: int) -> list[tuple[int, int]]:
-    """(head_dim, num_heads) at which small channels are trained: every head size from 2, heads around what it needs."""
+    """(head_dim, num_heads) at which small channels are trained: two dimensions and full rank, heads around the need."""
     shapes = []
-    for k in range(2, d_model + 1):
+    for k in dict.fromkeys((2, d_model)):
         dims = [float(partition_head_dim(num_items, num_items, d_model, h)) for h in range(1, num_items + 1)]
         dealt = next((h for h, dim in enumerate(dims, 1) if dim <= k), num_items)
         shapes += [(k, h) for h in range(max(1, dealt - most), dealt + 1)]

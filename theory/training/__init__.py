@@ -5,6 +5,9 @@ What a trainer finds is a lower bound on what the channel can do, never a limit 
 - ``joint``: gradient descent on all heads at once (`theory.training.joint`);
 - ``greedy``: head by head, each head choosing the edges it can hold (`theory.training.greedy`);
 - ``polish``: all heads at once, started from the greedy channel (`theory.training.polish`).
+
+Beside them, with the same arguments: `train_annealed`, all heads at once under a soft maximum that hardens, several
+starts, then heads refitted one at a time (`theory.training.annealed`): it finds the smallest channels known here.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
+from theory.training.annealed import AnnealedOptions, train_annealed
 from theory.training.greedy import train_greedy
 from theory.training.joint import JointOptions, train_joint
 from theory.training.polish import PolishOptions, train_polish
@@ -26,12 +30,14 @@ TRAINERS: tuple[Trainer, ...] = ("joint", "greedy", "polish")
 
 __all__ = [
     "TRAINERS",
+    "AnnealedOptions",
     "Channel",
     "GreedyOptions",
     "JointOptions",
     "PolishOptions",
     "Trainer",
     "train",
+    "train_annealed",
     "train_greedy",
     "train_joint",
     "train_polish",
