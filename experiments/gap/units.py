@@ -90,7 +90,7 @@ def head_dims(config: GapConfig, num_items: int, num_heads: int) -> list[int]:
 
 
 def small_shapes(num_items: int, d_model: int, most: int) -> list[tuple[int, int]]:
-    """(head_dim, num_heads) at which small channels are trained: two dimensions and full rank, heads around the need."""
+    """(head_dim, num_heads) of small channels: two dimensions and full rank, heads around what they need."""
     shapes = []
     for k in dict.fromkeys((2, d_model)):
         dims = [float(partition_head_dim(num_items, num_items, d_model, h)) for h in range(1, num_items + 1)]

@@ -48,14 +48,23 @@ _TAUS = np.linspace(-6.0, 6.0, 601)
 _REACH = 10.0  # standard deviations; beyond it the normal tail is 1e-23
 
 
-def sizes(num_items: Scalar, num_edges: Scalar, num_heads: Scalar) -> tuple[int, int, int]:
-    """The three as checked Python integers."""
-    m, e, h = (
-        integer("num_items", num_items, 2),
-        integer("num_edges", num_edges),
-        integer("num_heads", num_heads),
-    )
-    return int(m), int(edge_count(e, m)), int(h)
+def one_integer(name: str, value: Scalar, minimum: int = 1) -> int:
+    """A checked Python integer.
+
+    Raises:
+        ValueError: not one integer of at least ``minimum``.
+    """
+    number = integer(name, value, minimum)
+    if number.ndim:
+        raise ValueError(f"{name}: expected one number, got an array of shape {number.shape}")
+    return int(number)
+
+
+def sizes(num_items: Scalar, num_edges: Scalar) -> tuple[int, int]:
+    """Both as checked Python integers."""
+    m, e = one_integer("num_items", num_items, 2), one_integer("num_edges", num_edges)
+    edge_count(np.asarray(float(e)), np.asarray(float(m)))
+    return m, e
 
 
 def lifting_cost(tau: float, num_heads: int) -> float:
@@ -90,7 +99,7 @@ def max_of_heads_requirement(num_items: Scalar, num_edges: Scalar, num_heads: Sc
     Raises:
         ValueError: a size out of range.
     """
-    return _max_of_heads(*sizes(num_items, num_edges, num_heads))
+    return _max_of_heads(*sizes(num_items, num_edges), one_integer("num_heads", num_heads))
 
 
 def _log_lifted(log_lambda: float, tau: np.ndarray) -> np.ndarray:
@@ -142,12 +151,12 @@ def first_moment_requirement(num_items: Scalar, num_edges: Scalar, num_heads: Sc
 
     Arguments, result and errors as in `max_of_heads_requirement`; see the module's docstring.
     """
-    return _first_moment(*sizes(num_items, num_edges, num_heads))
+    return _first_moment(*sizes(num_items, num_edges), one_integer("num_heads", num_heads))
 
 
 def _budget(requirement: Callable[..., float], m: Scalar, e: Scalar, d: Scalar, h: Scalar) -> float:
-    width = integer("d_model", d)
-    return float(h * _head_dim(np.asarray(width), np.asarray(requirement(m, e, h))))
+    width = np.asarray(float(one_integer("d_model", d)))
+    return float(h * _head_dim(width, np.asarray(requirement(m, e, h))))
 
 
 def max_of_heads_total_key_dim(

@@ -32,8 +32,8 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds._numbers import Scalar, integer
-from theory.bounds.free_choice import sizes
+from theory.bounds._numbers import Scalar
+from theory.bounds.free_choice import one_integer, sizes
 
 _SEED = 20251130
 _DRAWS = 1024
@@ -112,8 +112,8 @@ def owning_probability(
     Raises:
         ValueError: a size out of range.
     """
-    m, edges, p = sizes(num_items, num_edges, own)
-    d, k = int(integer("d_model", d_model)), int(integer("head_dim", head_dim))
+    m, edges = sizes(num_items, num_edges)
+    d, k, p = one_integer("d_model", d_model), one_integer("head_dim", head_dim), one_integer("own", own)
     if p > edges:
         raise ValueError(f"own: expected at most num_edges = {edges}, got {p}")
     norms = _norms(d)[:, min(k, d)]
@@ -142,8 +142,8 @@ def gordon_total_key_dim(
     Raises:
         ValueError: an argument out of range.
     """
-    m, edges, h = sizes(num_items, num_edges, num_heads)
-    d = int(integer("d_model", d_model))
+    m, edges = sizes(num_items, num_edges)
+    d, h = one_integer("d_model", d_model), one_integer("num_heads", num_heads)
     if not 0 < probability < 1:
         raise ValueError(f"probability: expected a number in (0, 1), got {probability}")
     own = -(-edges // h)
