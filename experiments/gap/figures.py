@@ -133,7 +133,7 @@ def small(data: Mapping[str, Any]) -> Drawn:
     rows = records(data, "instances")
     if not rows:
         return None
-    sizes = list(dict.fromkeys((row["num_items"], row["d_model"]) for row in rows))
+    sizes = sorted({(row["num_items"], row["d_model"]) for row in rows})
     figure, grid = style.grid(1, 2, style.DOUBLE_WIDTH, 3.2)
     left, right = grid[0]
     marks = {

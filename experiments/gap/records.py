@@ -19,6 +19,7 @@ from theory.bounds import (
     max_of_heads_requirement,
     max_of_heads_total_key_dim,
     one_dimensional_cap,
+    one_dimensional_f1_cap,
     partition_total_key_dim,
     warren_bound,
     width_requirement,
@@ -84,7 +85,14 @@ def _thresholds(points: Sequence[Record]) -> list[Record]:
 
 
 def _fitted(rows: Sequence[Record]) -> Record:
-    """Threshold of a set of runs; a seed counts as recovered where any of its runs is (trainers of ``best``)."""
+    """Threshold of a set of runs; a seed counts as recovered where any of its runs is (trainers of ``best``).
+
+    Budgets are multiples of h. Where a theorem excludes one dimension a head, those runs tell nothing: they are left
+    out, lest a threshold be interpolated to where no channel can be.
+    """
+    h, m = rows[0]["num_heads"], rows[0]["num_items"]
+    if one_dimensional_f1_cap(h, m) < RECOVERED:
+        rows = [row for row in rows if row["head_dim"] > 1]
     budgets = sorted({row["total_key_dim"] for row in rows})
     recovered, trials, exact = [], [], []
     for budget in budgets:

@@ -91,7 +91,7 @@ def small_cells(data: Mapping[str, Any]) -> Cells | None:
     if not rows:
         return None
     lines = []
-    for m, d in dict.fromkeys((row["num_items"], row["d_model"]) for row in rows):
+    for m, d in sorted({(row["num_items"], row["d_model"]) for row in rows}):
         own = select(rows, num_items=m, d_model=d)
         trained = [row["trained_heads"].get(str(d)) for row in own]
         found = [value for value in trained if value is not None]
