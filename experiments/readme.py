@@ -81,6 +81,7 @@ SOURCES = {
     "certificates": Source("figures/certificates/quick.json", certificates.BLOCKS, certificates.values),
     "joint": Source("figures/joint/quick.json", joint.BLOCKS, joint.values),
     "gap": Source("figures/gap/quick.json", gap.BLOCKS, gap.values),
+    "gap-deep": Source("figures/gap/deep.json", gap.BLOCKS, gap.values),
     "joint-long": Source("figures/joint/long.json", joint.BLOCKS, joint.values),
     "certificates-drift": Source("figures/certificates/drift.json", {}, certificates.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),

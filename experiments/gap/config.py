@@ -63,6 +63,16 @@ PRESETS = {
         num_steps=100,
     ),
     "quick": GapConfig(),
+    "deep": GapConfig(
+        head_counts=(3, 4, 6),
+        items=(),
+        trainers=("annealed",),
+        more=(),
+        minima=(),
+        minima_dims=(),
+        restarts=6,
+        num_steps=3000,
+    ),
     "paper": GapConfig(
         head_counts=(2, 3, 4, 5, 6, 7, 8, 12),
         items=(48, 64, 80, 112, 128),

@@ -53,7 +53,7 @@ def least_heads(requirement: Callable[[int], float], width: float, most: int) ->
 
 def summary(rows: Rows) -> Rows:
     """Thresholds (a row for a size, head count and trainer), small sizes, claims."""
-    minima = rows["minima"]
+    minima = rows.get("minima", [])
     small = {(row["num_items"], row["d_model"]) for row in minima}
     points = [row for row in rows["points"] if (row["num_items"], row["d_model"]) not in small]
     thresholds = _thresholds(points)

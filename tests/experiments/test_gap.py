@@ -19,7 +19,7 @@ from experiments.store import canonical
 
 QUICK = PRESETS["quick"]
 FOLDER = Path(__file__).parents[2] / "figures" / "gap"
-NAMES = [name for name in ("quick", "paper") if (FOLDER / f"{name}.json").exists()]
+NAMES = [name for name in ("quick", "deep", "paper") if (FOLDER / f"{name}.json").exists()]
 SMALL = replace(QUICK, head_counts=(3, 4), items=(64,), minima=(8, 8), minima_dims=(2, 3))
 
 
