@@ -46,7 +46,7 @@ PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
 .PHONY: help setup models text capacity retrieval cache conversion roles pruning tries audit rank \
-    relations constructions bands certificates joint regimes softmax block translation figures paper test test-all lint bench bench-gpu readme report docs clean check-python
+    relations constructions bands certificates joint gap regimes softmax block translation figures paper test test-all lint bench bench-gpu readme report docs clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -120,6 +120,9 @@ joint: setup ## the same for why joint training needs more budget
 
 regimes: setup ## the same for where one head suffices, and how the budget scales
 	@$(RUN) -m experiments run regimes --preset "$(PRESET)"
+
+gap: setup ## the same for how far bounds lie below the best channel
+	@$(RUN) -m experiments run gap --preset "$(PRESET)"
 
 softmax: setup ## the same for softmax heads and value routing beside the maximum
 	@$(RUN) -m experiments run softmax --preset "$(PRESET)"

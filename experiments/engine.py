@@ -82,6 +82,7 @@ EXPERIMENTS = {
     "certificates": "experiments.certificates.experiment:EXPERIMENT",
     "joint": "experiments.joint.experiment:EXPERIMENT",
     "regimes": "experiments.regimes.experiment:EXPERIMENT",
+    "gap": "experiments.gap.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 

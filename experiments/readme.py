@@ -29,6 +29,7 @@ from experiments.capacity import prose as capacity
 from experiments.certificates import table as certificates
 from experiments.constructions import table as constructions
 from experiments.conversion import table as conversion
+from experiments.gap import table as gap
 from experiments.joint import table as joint
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
@@ -81,6 +82,8 @@ SOURCES = {
     "block": Source("figures/block/quick.json", block.BLOCKS, block.values),
     "certificates": Source("figures/certificates/quick.json", certificates.BLOCKS, certificates.values),
     "joint": Source("figures/joint/quick.json", joint.BLOCKS, joint.values),
+    "gap": Source("figures/gap/quick.json", gap.BLOCKS, gap.values),
+    "gap-deep": Source("figures/gap/deep.json", gap.BLOCKS, gap.values),
     "joint-long": Source("figures/joint/long.json", joint.BLOCKS, joint.values),
     "regimes": Source("figures/regimes/quick.json", regimes.BLOCKS, regimes.values),
     "certificates-drift": Source("figures/certificates/drift.json", {}, certificates.values),

@@ -28,10 +28,25 @@ GOOD = {
     "partition_total_key_dim": {"num_items": 23, "num_edges": 29, "d_model": 7, "num_heads": 3},
     "parameter_count_total_key_dim": {"num_items": 23, "num_edges": 29, "d_model": 7, "num_heads": 3},
     "greedy_max_items": {"d_model": 7, "num_heads": 2},
+    "max_of_heads_requirement": {"num_items": 23, "num_edges": 29, "num_heads": 3},
+    "max_of_heads_total_key_dim": {"num_items": 23, "num_edges": 29, "d_model": 7, "num_heads": 3},
+    "first_moment_requirement": {"num_items": 23, "num_edges": 29, "num_heads": 3},
+    "first_moment_total_key_dim": {"num_items": 23, "num_edges": 29, "d_model": 7, "num_heads": 3},
+    "owning_probability": {"num_items": 23, "num_edges": 29, "d_model": 7, "head_dim": 2, "own": 9},
+    "gordon_total_key_dim": {"num_items": 23, "num_edges": 29, "d_model": 7, "num_heads": 3},
     "head_window": {"total_key_dim": 12, "num_items": 23, "num_edges": 29, "d_model": 7},
 }
-SCALAR_ONLY = ("head_window", "one_dimensional_f1_cap")
-INTEGERS = {"d_model", "num_items", "num_edges", "num_heads", "total_key_dim"}
+SCALAR_ONLY = (
+    "head_window",
+    "one_dimensional_f1_cap",
+    "max_of_heads_requirement",
+    "max_of_heads_total_key_dim",
+    "first_moment_requirement",
+    "first_moment_total_key_dim",
+    "owning_probability",
+    "gordon_total_key_dim",
+)
+INTEGERS = {"d_model", "num_items", "num_edges", "num_heads", "total_key_dim", "own"}
 BAD = [
     (name, argument, value)
     for name, arguments in GOOD.items()

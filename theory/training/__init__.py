@@ -6,6 +6,9 @@ What a trainer finds is a lower bound on what the channel can do, never a limit 
 - ``plain``: the same as it is usually done, on the hard maximum from the first step (`theory.training.joint.PLAIN`);
 - ``greedy``: head by head, each head choosing the edges it can hold (`theory.training.greedy`);
 - ``polish``: all heads at once, started from the greedy channel (`theory.training.polish`).
+
+Beside them, with the same arguments: `train_annealed`, all heads at once under a soft maximum that hardens, several
+starts, then heads refitted one at a time (`theory.training.annealed`): it finds the smallest channels known here.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
+from theory.training.annealed import AnnealedOptions, train_annealed
 from theory.training.greedy import train_greedy
 from theory.training.joint import PLAIN, JointOptions, train_joint
 from theory.training.polish import PolishOptions, train_polish
@@ -28,12 +32,14 @@ TRAINERS: tuple[Trainer, ...] = ("joint", "plain", "greedy", "polish")
 __all__ = [
     "PLAIN",
     "TRAINERS",
+    "AnnealedOptions",
     "Channel",
     "GreedyOptions",
     "JointOptions",
     "PolishOptions",
     "Trainer",
     "train",
+    "train_annealed",
     "train_greedy",
     "train_joint",
     "train_polish",
