@@ -33,9 +33,9 @@ small channels had not been run.)
 9. *Small sizes are solved*: where ``d_k = d``, ``annealed`` recovers at the exact minimum in 80% of the instances.
 10. *One dimension*: the bracket is exact in at least half of the instances, and above m/2 in most.
 
-(The preset ``deep`` came after ``quick``: the annealed trainer alone, with twice the starts and half as many steps more,
-to see how much of the gap is a matter of search. Expected before it was run: exact channels of 12 dimensions at four
-heads in some seeds, as in the pilot, and lower thresholds at four and six heads than in ``quick``.)
+(The preset ``deep`` came after ``quick``: the annealed trainer alone, with twice the starts and half as many steps
+more, to see how much of the gap is a matter of search. Expected before it was run: exact channels of 12 dimensions at
+four heads in some seeds, as in the pilot, and lower thresholds at four and six heads than in ``quick``.)
 
 (After the run one thing was changed in what is made of the records: runs with one dimension a head, which a theorem
 excludes, no longer enter a threshold, which had been interpolated to below the cap. With it *choice pays* fails at
