@@ -124,7 +124,7 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
 def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a run that prose may name, without the name of the source.
 
-    ``threshold.annealed.m96.h4`` (``-exact``: smallest exact budget, ``-interval``); ``bound.gordon.m96.h4``;
+    ``threshold.annealed.m96.h4`` (``-exact``: smallest exact budget, ``-interval``); ``exact.annealed.m96.h4.k12``: seeds exact there; ``bound.gordon.m96.h4``;
     ``small.m12.d4.exact`` and other means over instances; ``claims.held``, ``claims.judged``, ``num-runs``.
     """
     out = {"num-runs": str(len(records(data, "points")))}
@@ -137,6 +137,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         out[f"{name}-seconds"] = f"{row['seconds_per_run']:.0f}"
         if row["ci_low"] is not None and row["ci_high"] is not None:
             out[f"{name}-interval"] = f"[{row['ci_low']:.0f}–{row['ci_high']:.0f}]"
+        for budget, exact in zip(row["budgets"], row["exact"], strict=True):
+            out[f"exact.{row['trainer']}.{place}.k{budget}"] = f"{exact} of {row['num_seeds']} seeds"
         for bound in BOUNDS:
             out[f"bound.{bound}.{place}"] = "∞" if row[bound] is None else f"{row[bound]:.1f}"
     rows = records(data, "instances")

@@ -168,6 +168,13 @@ def test_no_channel_lies_below_a_theorem(name):
         assert row["full_rank_heads"] <= row["one_low"]
 
 
+@pytest.mark.skipif("deep" not in NAMES, reason="not committed")
+def test_four_heads_of_three_dimensions_hold_the_graph():
+    [row] = select(committed("deep")["records"]["thresholds"], trainer="annealed", num_heads=4)
+    assert row["smallest_exact"] == 12
+    assert row["recovered"][row["budgets"].index(12)] >= row["num_seeds"] / 2
+
+
 @pytest.mark.skipif("quick" not in NAMES, reason="not committed")
 def test_figures_tables_and_values_are_made_of_the_records(tmp_path):
     data = committed()
