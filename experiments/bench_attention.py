@@ -36,7 +36,9 @@ import tyro
 from flax import linen, nnx
 from rich.console import Console
 
-from experiments.bench import (
+from experiments.bench_attention_figure import figure, show
+from experiments.bench_output import stem, write_and_show
+from experiments.timing import (
     Quartiles,
     Record,
     environment,
@@ -46,8 +48,6 @@ from experiments.bench import (
     temporary_bytes,
     torch_threads,
 )
-from experiments.bench_attention_figure import figure, show
-from experiments.bench_output import stem, write_and_show
 from mha_jax import dot_product_attention
 
 DEFAULT_OUT = Path(__file__).parents[1] / "figures" / "bench"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import style
-from experiments.bench import Record
+from experiments.timing import Record
 
 _LOOKS = {
     "ours": style.Look("ours", style.BLUE, "o"),

@@ -30,7 +30,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from experiments.bench import (
+from experiments.bench_decode_figure import LABELS, figure
+from experiments.bench_decode_predictions import outcomes
+from experiments.bench_output import stem, write_and_show
+from experiments.timing import (
     Quartiles,
     Record,
     environment,
@@ -39,9 +42,6 @@ from experiments.bench import (
     ratios,
     temporary_bytes,
 )
-from experiments.bench_decode_figure import LABELS, figure
-from experiments.bench_decode_predictions import outcomes
-from experiments.bench_output import stem, write_and_show
 from mha_jax import (
     RotaryEmbedding,
     bytes_per_token,

@@ -2,7 +2,7 @@
 
 import math
 
-from experiments.bench import Record
+from experiments.timing import Record
 
 PREDICTIONS = {
     "bytes": "The arrays of a cache take exactly the bytes a token that the papers' formulas give.",

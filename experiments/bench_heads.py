@@ -35,7 +35,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from experiments import style
-from experiments.bench import (
+from experiments.bench_output import stem, write_and_show
+from experiments.tables import Cells
+from experiments.timing import (
     Quartiles,
     Record,
     environment,
@@ -45,8 +47,6 @@ from experiments.bench import (
     temporary_bytes,
     torch_threads,
 )
-from experiments.bench_output import stem, write_and_show
-from experiments.tables import Cells
 from mha_jax import combine_heads, init_multi_head_attention, multi_head_attention, project_heads
 
 DEFAULT_OUT = Path(__file__).parents[1] / "figures" / "bench"

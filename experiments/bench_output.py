@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from experiments import style
-from experiments.bench import Record
 from experiments.store import write_json
+from experiments.timing import Record
 
 
 def stem(benchmark: str, result: Mapping[str, Any]) -> str:

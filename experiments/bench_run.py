@@ -27,7 +27,8 @@ import numpy as np
 
 from experiments.capacity.config import PRESETS
 from experiments.capacity.experiment import EXPERIMENT
-from experiments.engine import asker, checker, collect, work
+from experiments.collecting import asker, checker, collect
+from experiments.computing import work
 from experiments.environment import cores, environment, programs_in
 from experiments.files import json_values
 from experiments.runner import Runner
@@ -35,7 +36,7 @@ from experiments.store import Line, Store, canonical, digest, write_json
 from experiments.workers import InProcess
 from theory.channel import max_over_heads, project
 from theory.problems import make_problem
-from theory.training import JointOptions, train_joint
+from theory.training import PLAIN, train_joint
 from theory.training.joint import initial_params
 
 
@@ -164,7 +165,7 @@ def _step(case: RunCase, num_items: int, d_model: int, peak: float) -> dict[str,
         return jax.jit(jax.vmap(run))
 
     channel, cross_entropy = repeated(lambda p, x, a: jnp.sum(scores(p, x))), repeated(loss)
-    options = JointOptions(max_steps=steps, check_every=steps, patience=steps)
+    options = replace(PLAIN, max_steps=steps, check_every=steps, patience=steps)
     training = partial(
         train_joint, items, edges, num_heads=heads, head_dim=width, seeds=range(case.seeds), options=options
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jax
@@ -24,7 +24,7 @@ import optax
 from jaxtyping import Bool, Float
 
 from theory.problems import make_problem
-from theory.training import JointOptions, train_joint
+from theory.training import PLAIN, train_joint
 from theory.training.joint import initial_params
 
 
@@ -51,7 +51,7 @@ Problems = tuple[Float[np.ndarray, "b m d"], Bool[np.ndarray, "b m m"]]
 
 def _run_alone(case: SweepCase, head_dim: int, seed: int, problems: Problems) -> tuple[float, float, float]:
     """One run with its own program: seconds to compile and take a first step, seconds of the rest, and the loss."""
-    options = JointOptions()
+    options = PLAIN
     weight = float(np.sqrt(case.num_items - 1))
     drawn = initial_params(
         [seed],
@@ -100,7 +100,7 @@ def _run_batch(case: SweepCase, head_dim: int, problems: Problems) -> tuple[floa
         head_dim=head_dim,
         seeds=range(case.seeds),
         max_head_dim=max(case.head_dims),
-        options=JointOptions(max_steps=case.measured_steps, patience=case.measured_steps),
+        options=replace(PLAIN, max_steps=case.measured_steps, patience=case.measured_steps),
     )
     seconds = time.perf_counter() - start
     if any(channel.steps != case.measured_steps for channel in channels):

@@ -20,8 +20,19 @@ def draw_all(
     data: Mapping[str, Any],
     out_dir: Path,
     stem: str,
+    note: str = "",
 ) -> list[Path]:
     """Draw every figure that the run has records for, and write down what each one shows.
+
+    Figures of the same ``stem`` in ``out_dir`` that the run has no records for are removed.
+
+    Args:
+        experiment: its name.
+        figures: what draws each figure, by name.
+        data: contents of a run's json file.
+        out_dir: folder to write to; made where it is missing.
+        stem: first part of the file names, such as ``quick``.
+        note: what holds for all captions.
 
     Returns:
         Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
@@ -30,15 +41,17 @@ def draw_all(
     preset = data.get("preset", stem)
     captions = [
         f"# Figures of `{experiment}`, preset `{preset}`\n\nDrawn by `python -m experiments plot {experiment} "
-        f"--preset {preset}` from the records in `{stem}.json`.\n"
+        f"--preset {preset}` from the records in `{stem}.json`.{note and f' {note}'}\n"
     ]
     with style.context():
         for name, draw in figures.items():
             drawn = draw(data)
-            if drawn is None:
+            file = f"{stem}-{name}"
+            if drawn is None:  # what an earlier run drew has no caption any more
+                for suffix in style.SUFFIXES:
+                    (out_dir / f"{file}.{suffix}").unlink(missing_ok=True)
                 continue
             figure, caption = drawn
-            file = f"{stem}-{name}"
             paths += style.save(figure, out_dir / file)
             captions.append(f"## {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
     left_out = [
@@ -46,6 +59,10 @@ def draw_all(
     ]
     if left_out:
         captions.append("## Left out\n\n" + "\n".join(left_out) + "\n")
+    if data.get("unfinished"):
+        captions.append(
+            f"## Unfinished\n\n{len(data['unfinished'])} parts of the run are in no figure yet.\n"
+        )
     path = out_dir / f"{stem}-captions.md"
     style.write(path, "\n".join(captions).encode())
     return [*paths, path]

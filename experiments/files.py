@@ -14,7 +14,8 @@ from typing import Any
 from filelock import FileLock
 from rich.console import Console
 
-from experiments.engine import Experiment, collect
+from experiments.collecting import collect
+from experiments.engine import Experiment
 from experiments.environment import versions
 from experiments.progress import seconds_of, show_lines
 from experiments.store import (

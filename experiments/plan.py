@@ -70,7 +70,7 @@ def heads_cells(made: Plan) -> Cells:
     return Cells(
         f"Total key dimension D_K for {made.num_relations:,} relations over {made.num_items:,} items, "
         f"d_model = {made.d_model:,}",
-        ("heads", "theorems", "fixed partition", "joint training", "d_k", "D_K"),
+        ("heads", "theorems", "fixed partition", "plain descent", "d_k", "D_K"),
         tuple(_row(row) for row in made.rows),
         "Theorems: lower bounds. Fixed partition: prediction for edges dealt out beforehand. Joint training: empirical "
         "law. d_k: the least allowed size that meets law and theorems. ∞: fails at every size.",

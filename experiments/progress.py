@@ -21,15 +21,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from experiments.engine import (
-    Experiment,
-    Part,
-    Unfinished,
-    asker,
-    checker,
-    config_from,
-    load,
-)
+from experiments.collecting import asker, checker, config_from
+from experiments.engine import Experiment, Part, Unfinished, load
 from experiments.points import Record, from_unit
 from experiments.store import SCHEMA, Line, canonical, held, read_lines
 

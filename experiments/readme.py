@@ -1,6 +1,6 @@
 """Fill in numbers from the committed records: ``python -m experiments.readme [--check]``.
 
-The texts are README.md and docs/findings/*.md.
+The texts are README.md, README.zh-CN.md, two pages of docs and docs/findings/*.md.
 
 Everything between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->`` is replaced by the block of that name,
 what stands between ``<!-- value: NAME -->`` and ``<!-- /value -->`` by one number. Names begin with where they come
@@ -33,6 +33,7 @@ from experiments.gap import table as gap
 from experiments.joint import table as joint
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
+from experiments.regimes import table as regimes
 from experiments.relations import table as relations
 from experiments.retrieval import table as retrieval
 from experiments.roles import table as roles
@@ -66,6 +67,7 @@ SOURCES = {
     "retrieval-targets": Source("figures/retrieval/targets.json", {}, retrieval.values),
     "roles": Source("figures/roles/quick.json", roles.BLOCKS, roles.values),
     "pruning": Source("figures/pruning/quick.json", pruning.BLOCKS, pruning.values),
+    "pruning-minilm": Source("figures/pruning/minilm.json", pruning.BLOCKS, pruning.values),
     "tries": Source("figures/tries/quick.json", tries.BLOCKS, tries.values),
     "audit": Source("figures/audit/quick.json", audit.BLOCKS, audit_records.values),
     "cache": Source("figures/cache/quick.json", cache.BLOCKS, cache.values),
@@ -83,6 +85,7 @@ SOURCES = {
     "gap": Source("figures/gap/quick.json", gap.BLOCKS, gap.values),
     "gap-deep": Source("figures/gap/deep.json", gap.BLOCKS, gap.values),
     "joint-long": Source("figures/joint/long.json", joint.BLOCKS, joint.values),
+    "regimes": Source("figures/regimes/quick.json", regimes.BLOCKS, regimes.values),
     "certificates-drift": Source("figures/certificates/drift.json", {}, certificates.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source(
@@ -112,6 +115,21 @@ def load(root: Path = ROOT) -> dict[str, Any]:
     return {name: json.loads(path.read_text("utf-8")) for name, path in paths.items() if path.exists()}
 
 
+def values(name: str, data: Data) -> dict[str, str]:
+    """All numbers of a source that prose may name.
+
+    Args:
+        name: of the source.
+        data: contents of its json file.
+
+    Returns:
+        What the source gives, and ``core-minutes``, what its batches took, where the file says so.
+    """
+    computing = data.get("computing")
+    took = {"core-minutes": f"{computing['seconds'] / 60:.0f}"} if computing else {}
+    return took | SOURCES[name].values(data)
+
+
 def fill(text: str, sources: Mapping[str, Any]) -> str:
     """``text`` with every block and value replaced; those of a source that is not given stay as they are.
 
@@ -126,9 +144,7 @@ def fill(text: str, sources: Mapping[str, Any]) -> str:
         ValueError: a marker with an unknown name, or without its partner.
     """
     numbers = {
-        f"{name}.{key}": value
-        for name, data in sources.items()
-        for key, value in SOURCES[name].values(data).items()
+        f"{name}.{key}": value for name, data in sources.items() for key, value in values(name, data).items()
     }
 
     def block(match: re.Match[str]) -> str:
@@ -174,7 +190,7 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     sources = load(root)
     if arguments.list:
         for source, data in sources.items():
-            for name, text in SOURCES[source].values(data).items():
+            for name, text in values(source, data).items():
                 print(f"{source}.{name}\t{text}")
         return 0
     for name, source in SOURCES.items():
@@ -185,7 +201,10 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
 
 def texts(root: Path = ROOT) -> list[Path]:
     """The files to be filled in."""
-    return [root / "README.md", *sorted((root / "docs" / "findings").glob("*.md"))]
+    docs = root / "docs"
+    others = (root / "README.zh-CN.md", docs / "theory.md", docs / "experiments.md")
+    findings = sorted((docs / "findings").glob("*.md"))
+    return [root / "README.md", *(path for path in others if path.exists()), *findings]
 
 
 def _fill_file(path: Path, root: Path, sources: Mapping[str, Data], check: bool) -> int:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from typing import Any, TypeVar
 
-from experiments.engine import Answer
+from experiments.computing import Answer
 from experiments.points import Record, Unit
 from experiments.store import Store, canonical
 from experiments.workers import ATTEMPTS, stop_executor

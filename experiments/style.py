@@ -89,16 +89,17 @@ class Look:
 TRAINERS = {
     "best": Look("best trainer", BLUE, "o"),
     "greedy": Look("greedy (head by head)", BLUE, "o"),
-    "joint": Look("joint gradient descent", VERMILLION, "s", filled=False),
+    "joint": Look("joint training", ORANGE, "v"),
+    "plain": Look("plain joint descent", VERMILLION, "s", filled=False),
     "polish": Look("polish (joint from greedy)", GREEN, "^", filled=False),
     "convex": Look("exact convex solve", BLACK, "D"),
 }
-"""Looks of the trainers: those that look for the best channel are filled, joint training is open."""
+"""Looks of the trainers: those that look for the best channel are filled, joint descent as usual is open."""
 
 PARTITION: dict[str, Any] = {"color": BLUE, "linewidth": 0.9, "linestyle": (0, (5, 2))}
 """Prediction by width for a fixed partition, in the colour of the trainers that are held against it."""
 PARAMETER_COUNT: dict[str, Any] = {"color": VERMILLION, "linewidth": 0.9, "linestyle": (0, (1.2, 1.4))}
-"""Empirical law of joint training, in joint training's colour."""
+"""Empirical law of plain joint descent, in its colour."""
 PREDICTION: dict[str, Any] = {"color": BLACK, "linewidth": 0.9, "linestyle": (0, (5, 2))}
 """Any other prediction."""
 REFERENCE: dict[str, Any] = {"color": GREY, "linewidth": 0.5, "linestyle": "-", "zorder": 0.5}

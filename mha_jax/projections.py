@@ -94,8 +94,8 @@ def init_multi_head_attention(
         dtype: of the parameters.
 
     Returns:
-        ``{"query": {"kernel": (N, M, D)}, "key": {"kernel": (K, M_kv, D)}, "value": {"kernel": (K, M_kv, E)},
-        "out": {"kernel": (N, E, M_out)}}``, and biases and scales as asked for.
+        Kernels of these shapes, and biases and scales as asked for (`mha_jax.projections`): ``query`` (N, M, D),
+        ``key`` (K, M_kv, D), ``value`` (K, M_kv, E), ``out`` (N, E, M_out).
 
     Raises:
         ValueError: a size is not a positive integer, ``num_heads`` is no multiple of ``num_kv_heads``, ``d_model`` is

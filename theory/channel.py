@@ -120,6 +120,30 @@ def max_over_heads(
     return _max_over_heads(queries, keys, rows if tile is None else min(int(tile), rows))
 
 
+def soft_max_over_heads(
+    queries: Float[Array, "h t k"], keys: Float[Array, "h s k"], temperature: Float[Array, ""] | float
+) -> Float[Array, "t s"]:
+    """The soft maximum over heads, ``T log sum_i exp(s_i / T)``: above the maximum by at most ``T log h``.
+
+    Every head gets a share of a pair's gradient, ``softmax(s / T)_i``, and not the winner alone. As `max_over_heads` it
+    never builds an array of size ``h t s``: heads are scored again where their share is needed. The temperature is a
+    setting and gets no gradient (zero). Reverse mode only.
+
+    Args:
+        queries: ``q_i[t]``, float32 or float64.
+        keys: ``k_i[s]``, of the same dtype.
+        temperature: ``T``, positive, in units of scores.
+
+    Returns:
+        ``T log sum_i exp(<q_i[t], k_i[s]> / T)``; NaN where some head's score is.
+
+    Raises:
+        ValueError: as in `head_scores`.
+    """
+    _check(queries, keys)
+    return _soft_max_over_heads(queries, keys, jnp.asarray(temperature, queries.dtype))
+
+
 def _check(queries: Array, keys: Array) -> None:
     """Refuse what is not (h, t, k) and (h, s, k), non-empty, of one dtype."""
     if queries.ndim != 3 or 0 in queries.shape:
@@ -189,6 +213,39 @@ def _backward(tile: int, residuals: tuple[Array, Array, Array], cotangents: tupl
 
 
 _max_over_heads.defvjp(_forward, _backward)
+
+
+@jax.custom_vjp
+def _soft_max_over_heads(queries: Array, keys: Array, temperature: Array) -> Array:
+    return _soft_forward(queries, keys, temperature)[0]
+
+
+def _soft_forward(queries: Array, keys: Array, temperature: Array):
+    outputs: Any = _max_over_heads(queries, keys, queries.shape[1])
+    best = outputs[0]
+
+    def add(total, head):
+        q, k = head
+        return total + jnp.exp((q @ k.T - best) / temperature), None
+
+    total, _ = lax.scan(add, jnp.zeros_like(best), (queries, keys))
+    soft = best + temperature * jnp.log(total)
+    return soft, (queries, keys, temperature, soft)
+
+
+def _soft_backward(residuals: tuple[Array, Array, Array, Array], grad: Array):
+    queries, keys, temperature, soft = residuals
+
+    def visit(_, head):
+        q, k = head
+        own = grad * jnp.exp((q @ k.T - soft) / temperature)
+        return None, (own @ k, q.T @ own)
+
+    _, (grad_queries, grad_keys) = lax.scan(visit, None, (queries, keys))
+    return grad_queries, grad_keys.transpose(0, 2, 1), jnp.zeros_like(temperature)
+
+
+_soft_max_over_heads.defvjp(_soft_forward, _soft_backward)
 
 
 def _over_rows(step, rows: int, tile: int, state):

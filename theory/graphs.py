@@ -167,6 +167,52 @@ def random_graph(num_items: int, num_edges: int, rng: np.random.Generator) -> Re
     return RelationalGraph(num_items, np.stack([sources, targets], axis=1))
 
 
+def zipf_degrees(num_items: int, num_edges: int) -> Int[np.ndarray, " m"]:
+    """Degrees proportional to 1, 1/2, 1/3, ..., at most ``num_items // 2``, that sum to ``num_edges``.
+
+    The constant of proportionality is the one whose degrees, cut at the largest allowed, have this sum; they are
+    rounded by largest remainders. Descending; the last may be 0.
+
+    Raises:
+        ValueError: unless ``1 <= num_edges <= num_items * (num_items // 2)``.
+    """
+    cap = num_items // 2
+    if num_items < 2:
+        raise ValueError(f"num_items: expected at least 2, got {num_items}")
+    if not 1 <= num_edges <= num_items * cap:
+        raise ValueError(
+            f"num_edges: expected an integer from 1 to num_items * (num_items // 2) = {num_items * cap}, "
+            f"got {num_edges}"
+        )
+    ranks = np.arange(1, num_items + 1)
+    low, high = 0.0, float(cap * num_items)
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if np.minimum(cap, middle / ranks).sum() < num_edges else (low, middle)
+    wanted = np.minimum(cap, high / ranks)
+    degrees = np.floor(wanted).astype(np.int64)
+    for index in np.argsort(degrees - wanted, kind="stable"):
+        if degrees.sum() == num_edges:
+            break
+        degrees[index] += degrees[index] < cap
+    return np.sort(degrees)[::-1]
+
+
+def hub_graph(num_items: int, num_edges: int, rng: np.random.Generator) -> RelationalGraph:
+    """Draw a graph whose out-degrees are :func:`zipf_degrees`: a few sources have most of the edges.
+
+    Which item has which degree is drawn uniformly, and so is every item's set of targets among the others: uniform
+    among all graphs without self loops whose out-degrees are these numbers in some order.
+
+    Raises:
+        ValueError: as :func:`zipf_degrees`.
+    """
+    degrees = zipf_degrees(num_items, num_edges)
+    sources = np.repeat(rng.permutation(num_items), degrees)
+    targets = np.concatenate([rng.choice(num_items - 1, size=k, replace=False) for k in degrees if k])
+    return RelationalGraph(num_items, np.stack([sources, targets + (targets >= sources)], axis=1))
+
+
 def from_edges(num_items: int, edges: Iterable[Sequence[int]] | np.ndarray) -> RelationalGraph:
     """Make a graph from (source, target) pairs in any order; raises as :class:`RelationalGraph` does."""
     array = edges if isinstance(edges, np.ndarray) else np.asarray(list(edges))
@@ -287,6 +333,19 @@ def log2_num_regular_graphs(num_items: int, degree: int) -> float:
         return total
 
     return max(bound(degree), bound(num_items - 1 - degree), 0.0)
+
+
+def log2_num_hub_graphs(num_items: int, num_edges: int) -> float:
+    """Return log2 of the number of graphs of :func:`hub_graph` (exact): degrees' orders, times sets of targets.
+
+    Raises:
+        ValueError: as :func:`zipf_degrees`.
+    """
+    degrees = zipf_degrees(num_items, num_edges)
+    total = _log2_factorial(num_items)
+    for count in np.unique(degrees, return_counts=True)[1]:
+        total -= _log2_factorial(int(count))
+    return total + sum(_log2_binomial(num_items - 1, int(k)) for k in degrees)
 
 
 def _log2_factorial(n: int) -> float:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from theory._numbers import integer
 from theory.bounds import (
     counting_bound,
     one_dimensional_cap,
@@ -30,7 +31,6 @@ from theory.bounds import (
     partition_total_key_dim,
     warren_bound,
 )
-from theory.bounds._numbers import integer
 from theory.cache_capacity import (
     cached_dims,
     latent_parameter_cache_dims,
@@ -53,7 +53,7 @@ class HeadCount:
         theorem: D_K below which some graph of the kind is lost: the greater of Warren's count, bits, and ``2 h`` where
             heads of one dimension cannot hold a matching of that size; inf where no head size suffices.
         partition: D_K of a fixed even partition, a prediction; inf where it fails at d_k = d.
-        law: D_K of joint gradient descent, an empirical law; likewise.
+        law: D_K of plain joint descent, an empirical law; likewise.
         head_dim: least d_k allowed that meets the law and the theorems, None where there is none up to d.
     """
 
@@ -274,5 +274,7 @@ def _limits(
     if row.theorem >= row.law:
         said.append(f"theorem: D_K below {row.theorem:,.0f} cannot hold every such graph")
     else:
-        said.append(f"training: joint descent has been seen to need D_K of about {row.law:,.0f} (its law)")
+        said.append(
+            f"training: plain joint descent has been seen to need D_K of about {row.law:,.0f} (its law)"
+        )
     return tuple(said)

@@ -1,7 +1,7 @@
 """One seed's task: items with embeddings and a graph to recognise on them, by the names that users type.
 
 An embedding is ``gaussian``, ``orthonormal``, ``minilm``, ``minilm-pca``, ``minilm-pca-whitened`` or a
-file; a graph is ``permutation``, ``regular``, ``random``, ``words``, ``words-shuffled`` or a file of edges.
+file; a graph is ``permutation``, ``regular``, ``random``, ``hubs``, ``words``, ``words-shuffled`` or a file of edges.
 Embeddings and graph are drawn by independent generators that depend on the seed and the purpose alone:
 changing one leaves the other as it was.
 """
@@ -27,6 +27,8 @@ from theory.embeddings import (
 from theory.graphs import (
     RelationalGraph,
     from_edges,
+    hub_graph,
+    log2_num_hub_graphs,
     log2_num_permutation_graphs,
     log2_num_random_graphs,
     log2_num_regular_graphs,
@@ -34,11 +36,12 @@ from theory.graphs import (
     random_graph,
     read_edges,
     regular_graph,
+    zipf_degrees,
 )
 from theory.word_relations import load_word_relations
 
 EMBEDDINGS = ("gaussian", "orthonormal", *MINILM_EMBEDDINGS)
-GRAPHS = ("permutation", "regular", "random", "words", "words-shuffled")
+GRAPHS = ("permutation", "regular", "random", "hubs", "words", "words-shuffled")
 
 _WORD_GRAPHS = ("words", "words-shuffled")
 _EMBEDDING_SUFFIXES = (".npy", ".safetensors")
@@ -163,6 +166,8 @@ def _check_graph(num_items: int, num_edges: int, graph: str) -> None:
                 f"num_edges: expected at most num_items * (num_items - 1) = {num_items * (num_items - 1)}, "
                 f"got {num_edges}"
             )
+    elif graph == "hubs":
+        zipf_degrees(num_items, num_edges)
     elif graph in _WORD_GRAPHS:
         lowest, highest = 1 + (graph == "words-shuffled"), len(load_word_relations())
         if not lowest <= num_edges <= highest:
@@ -208,6 +213,8 @@ def _draw_graph(num_items: int, num_edges: int, graph: str, rng: np.random.Gener
         return regular_graph(num_items, num_edges // num_items, rng)
     if graph == "random":
         return random_graph(num_items, num_edges, rng)
+    if graph == "hubs":
+        return hub_graph(num_items, num_edges, rng)
     return RelationalGraph(num_items, _file_graph(graph).edges)
 
 
@@ -236,8 +243,8 @@ def seeded_rng(seed: int, purpose: str) -> np.random.Generator:
 def num_edges_of(graph: str, num_items: int, degree: int | None = None) -> int:
     """Return how many edges a graph on ``num_items`` items has.
 
-    A permutation has ``num_items``; a regular or random graph ``num_items * degree`` (degree 1 where none
-    is given); words ``num_items / 2``; a file as many as it lists.
+    A permutation has ``num_items``; a regular or random graph, or one with hubs, ``num_items * degree``
+    (degree 1 where none is given); words ``num_items / 2``; a file as many as it lists.
 
     Raises:
         ValueError: if ``num_items`` is odd for words, or a degree is given where it means nothing or is not
@@ -246,7 +253,7 @@ def num_edges_of(graph: str, num_items: int, degree: int | None = None) -> int:
     """
     if num_items < 1:
         raise ValueError(f"num_items: expected a positive integer, got {num_items}")
-    if graph in ("regular", "random"):
+    if graph in ("regular", "random", "hubs"):
         if degree is not None and degree < 1:
             raise ValueError(f"degree: expected a positive integer, got {degree}")
         return num_items * (1 if degree is None else degree)
@@ -264,7 +271,7 @@ def num_edges_of(graph: str, num_items: int, degree: int | None = None) -> int:
 def log2_family_size(graph: str, num_items: int, num_edges: int) -> float | None:
     """Return log2 of how many graphs the name can mean, None for words and files, which are no family.
 
-    Exact for ``permutation`` and ``random``; for ``regular`` a proven lower bound, which keeps lower bounds
+    Exact for ``permutation``, ``random`` and ``hubs``; for ``regular`` a proven lower bound, which keeps lower bounds
     on the key budget that grow with it true (see :func:`theory.graphs.log2_num_regular_graphs`).
 
     Raises:
@@ -277,6 +284,8 @@ def log2_family_size(graph: str, num_items: int, num_edges: int) -> float | None
         return log2_num_permutation_graphs(num_items)
     if graph == "regular":
         return log2_num_regular_graphs(num_items, num_edges // num_items)
+    if graph == "hubs":
+        return log2_num_hub_graphs(num_items, num_edges)
     return log2_num_random_graphs(num_items, num_edges)
 
 

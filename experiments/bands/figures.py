@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import style
 from experiments.bands.table import NAMES, sorted_arms
+from experiments.drawing import Drawn, draw_all
 from experiments.reading import Record, records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, VERMILLION, Look
 
@@ -24,30 +24,11 @@ _CHANCE = Look("shuffled kinds / random subspaces, 95%", BLACK, "_")
 
 
 def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw the figure, if the run has records for it, and write down what it shows.
-
-    Returns:
-        Paths written: ``<stem>-heads.svg`` and ``.png``, then ``<stem>-captions.md``.
-    """
-    preset = data.get("preset", stem)
-    text = (
-        f"# Figures of `bands`, preset `{preset}`\n\nDrawn by `python -m experiments plot bands "
-        f"--preset {preset}` from the records in `{stem}.json`.\n"
-    )
-    paths: list[Path] = []
-    with style.context():
-        drawn = heads(data)
-        if drawn is not None:
-            paths += style.save(drawn[0], out_dir / f"{stem}-heads")
-            text += f"\n## {stem}-heads\n\n![{stem}-heads]({stem}-heads.svg)\n\n{drawn[1]}\n"
-    for item in data.get("left_out") or []:
-        text += f"\nLeft out: `{item['what']}`: {item['why']} (`{item['how_to_get']}`)\n"
-    path = out_dir / f"{stem}-captions.md"
-    style.write(path, text.encode())
-    return [*paths, path]
+    """Draw every figure that the run has records for, with captions."""
+    return draw_all("bands", {"heads": heads}, data, out_dir, stem)
 
 
-def heads(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
+def heads(data: Mapping[str, Any]) -> Drawn:
     """Information and overlaps of every run, beside chance."""
     arms, points = sorted_arms(data), records(data, "points")
     if not arms:

@@ -140,7 +140,7 @@ def trained(
     if first.trainer == BY_KIND:
         return _one_head_a_kind(problems, seeds, first.head_dim)
     channels = train(
-        "joint" if first.trainer == "joint" else "greedy",
+        "plain" if first.trainer == "joint" else "greedy",
         np.stack([problem.embeddings for problem in problems]),
         np.stack([problem.graph.adjacency() for problem in problems]),
         num_heads=first.num_heads,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from experiments.points import Record
-from theory.training import JointOptions
+from theory.training import PLAIN
 from theory.training.shared_keys import (
     JOINT_PURPOSE,
     KeyDesign,
@@ -55,7 +55,7 @@ def convert(
     started = time.perf_counter()
     own = KeyDesign(point.num_heads, point.num_heads, point.head_dim)
     shared = KeyDesign(point.num_heads, point.num_kv_heads, point.head_dim)
-    options = JointOptions(learning_rate=point.learning_rate, max_steps=point.max_steps)
+    options = replace(PLAIN, learning_rate=point.learning_rate, max_steps=point.max_steps)
     source = train_shared_joint(embeddings, adjacency, design=own, seeds=seeds, options=options)
     before = _f1(source, embeddings, adjacency)
     starts: dict[str, list[SharedChannel] | None] = {
@@ -68,7 +68,7 @@ def convert(
         columns = [_f1(layers or _random(point, shared, seeds), embeddings, adjacency)]
         for steps in point.steps:
             # Every run takes all its steps unless it is right before: patience is for runs whose end is not given.
-            short = JointOptions(learning_rate=point.learning_rate, max_steps=steps, patience=steps)
+            short = replace(options, max_steps=steps, patience=steps)
             ended = train_shared_joint(
                 embeddings, adjacency, design=shared, seeds=seeds, options=short, starts=layers
             )
@@ -87,7 +87,7 @@ def convert(
 
 def _random(point: ConversionPoint, design: KeyDesign, seeds: Sequence[int]) -> list[SharedChannel]:
     """The layers that training from scratch begins with."""
-    scale, purpose = JointOptions().init_scale, JOINT_PURPOSE
+    scale, purpose = PLAIN.init_scale, JOINT_PURPOSE
     drawn = initial_weights(seeds, design, point.d_model, design.width, scale, purpose)
     return [
         SharedChannel({name: value[b] for name, value in drawn.items()}, 1.0, 1.0, 0, point.learning_rate)

@@ -23,6 +23,8 @@ LOOKS = {
     "mqa": Look("MQA (one key head)", VERMILLION, "D"),
     "mla": Look("MLA (latent)", PURPLE, "v"),
 }
+_LOOKS = {"best": style.TRAINERS["best"], "joint": style.TRAINERS["plain"]}
+"""By the trainers' names here: the joint one of shared keys is plain descent."""
 _DASHES = {
     "mha": (5, 2),
     "gqa-4": (5, 1.2, 1, 1.2),
@@ -129,7 +131,7 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
     main = select(rows, num_items=items, d_model=d_model)
     counts = list(dict.fromkeys(row["num_heads"] for row in main))
     figure, grid = style.grid(2, len(counts), style.DOUBLE_WIDTH, 4.2)
-    trainers = [t for t in ("best", "joint") if any(row["trainer"] == t for row in main)]
+    trainers = [t for t in _LOOKS if any(row["trainer"] == t for row in main)]
     for column, heads in enumerate(counts):
         own = select(main, num_heads=heads)
         names = list(dict.fromkeys(label(row) for row in own))
@@ -138,7 +140,7 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
             (grid[1, column], "num_params", "predicted_num_params"),
         ):
             for index, trainer in enumerate(trainers):
-                look = style.TRAINERS[trainer]
+                look = _LOOKS[trainer]
                 shift = 0.12 * (index - (len(trainers) - 1) / 2)
                 for place, name in enumerate(names):
                     for row in select(own, trainer=trainer):
@@ -162,10 +164,10 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
         grid[0, column].set_title(f"{heads} query heads")
     grid[0, 0].set_ylabel("cached key dimensions needed")
     grid[1, 0].set_ylabel("parameters at that threshold")
-    handles = [style.handle(style.TRAINERS[t], linestyle="none") for t in trainers]
+    handles = [style.handle(_LOOKS[t], linestyle="none") for t in trainers]
     handles.append(style.line_handle("prediction: width, fixed partition", style.PARTITION))
     if "joint" in trainers:
-        handles.append(style.line_handle("parameter count (law of joint training)", style.PARAMETER_COUNT))
+        handles.append(style.line_handle("parameter count (law of plain descent)", style.PARAMETER_COUNT))
     style.legend_below(figure, handles, 2)
     caption = (
         f"Cached key dimensions at which half of the seeds recover a random permutation of {items} items (d "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from experiments.points import Kind, Record
 from theory.cache_capacity import latent_parameters, shared_key_parameters
 from theory.problems import make_problem, short_name
 from theory.recognition import Recovery, channel_scores, evaluate
-from theory.training import GreedyOptions, JointOptions, train
+from theory.training import PLAIN, GreedyOptions, train
 from theory.training.shared_keys import KeyDesign, train_shared_joint
 from theory.training.shared_keys_alternate import AlternateOptions, train_shared_alternate
 
@@ -128,13 +128,13 @@ def _trained(
     design = design_of(first)
     joint = greedy = None
     if first.learning_rate is not None and first.max_steps is not None:
-        joint = JointOptions(learning_rate=first.learning_rate, max_steps=first.max_steps)
+        joint = replace(PLAIN, learning_rate=first.learning_rate, max_steps=first.max_steps)
     if first.restarts is not None and first.trainer == "greedy":
         greedy = GreedyOptions(restarts=first.restarts)
     ends: list[tuple[Record, Recovery | None, int]] = []
     if first.design == "mha" and first.trainer != "alternate":  # the trainers of `capacity`
         found = train(
-            first.trainer,
+            "plain" if first.trainer == "joint" else "greedy",
             embeddings,
             adjacency,
             num_heads=first.num_heads,

@@ -57,8 +57,8 @@ class CapacityConfig:
         ceiling_d_model: widths at which the single head's ceiling is located by exact convex solves.
         ceiling_seeds: graphs at every point of a ceiling.
         arms: transitions on other items or graphs, each embedding:graph:num_items:d_model:num_heads.
-        learning_rate: of joint training.
-        max_steps: cap on the steps of joint training.
+        learning_rate: of joint training, also plain.
+        max_steps: cap on the steps of joint training, also plain; ``joint`` hardens its maximum over them.
         restarts: random starts of each greedy head.
         bits_per_parameter: for the counting bound; the channels are float32.
     """
@@ -70,7 +70,7 @@ class CapacityConfig:
     graph: str = "permutation"
     degree: int = 0
     seeds: int = 8
-    trainers: tuple[Trainer, ...] = ("greedy", "joint")
+    trainers: tuple[Trainer, ...] = ("greedy", "joint", "plain")
     total_key_dim: tuple[int, ...] = (24, 36)
     ceiling_d_model: tuple[int, ...] = (16,)
     ceiling_seeds: int = 32
@@ -111,7 +111,7 @@ PRESETS = {
     # Joint training of `quick` with twice its cap on steps: where the thresholds differ, the cap was too low.
     "doubled-cap": CapacityConfig(
         num_heads=(3, 4, 6, 8),
-        trainers=("joint",),
+        trainers=("joint", "plain"),
         total_key_dim=(),
         ceiling_d_model=(),
         arms=(),
@@ -122,7 +122,7 @@ PRESETS = {
         d_model=(16, 24, 32, 64, 32, 64, 128),
         num_heads=(1, 2, 3, 4, 6, 8, 16),
         seeds=16,
-        trainers=("greedy", "joint", "polish"),
+        trainers=("greedy", "joint", "plain", "polish"),
         total_key_dim=(24, 36, 48),
         ceiling_d_model=(16, 24, 32),
         ceiling_seeds=64,

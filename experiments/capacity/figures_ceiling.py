@@ -12,7 +12,6 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments import style
 from experiments.capacity.figures_records import (
-    PARAMETER_COUNT,
     PARTITION,
     SUCCESS_F1,
     TRAINER_WORDS,
@@ -180,28 +179,20 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     axes = grid[0, 0]
     highest = 1.0
     drawn: list[str] = []
-    missed, missing, lines, labels = False, False, set(), []
+    missed, missing, labels = False, False, []
     for x, arm in enumerate(arms):
-        partition, law = open_prediction(arm[0], PARTITION), open_prediction(arm[0], PARAMETER_COUNT)
-        here = [value for value in (partition, law) if value is not None]
+        partition = open_prediction(arm[0], PARTITION)
+        here = [] if partition is None else [partition]
         highest = max(highest, *here, 1.0)
-        missing |= len(here) < 2
-        for name, value, line in (
-            (PARTITION, partition, style.PARTITION),
-            (PARAMETER_COUNT, law, style.PARAMETER_COUNT),
-        ):
-            if value is not None:
-                axes.plot([x - 0.4, x + 0.4], [value, value], zorder=2, **line)
-                lines.add(name)
-        series = [
-            ("best", best_of(arm), partition, -0.16),
-            ("joint", select(arm, trainer="joint"), law, 0.16),
-        ]
-        for name, rows, prediction, shift in series:
+        missing |= partition is None
+        if partition is not None:
+            axes.plot([x - 0.4, x + 0.4], [partition, partition], zorder=2, **style.PARTITION)
+        series = [("best", best_of(arm), -0.2), ("joint", select(arm, trainer="joint"), 0.2)]
+        for name, rows, shift in series:
             for record in rows:
                 drawn += [name] if name not in drawn else []
                 missed |= record["status"] == "not_reached"
-                top, label = _arm_mark(axes, x + shift, record, name, prediction)
+                top, label = _arm_mark(axes, x + shift, record, name, partition)
                 highest = max(highest, top)
                 labels += [(label, here)] if label is not None else []
     axes.set_xlim(-0.55, len(arms) - 0.45)
@@ -215,10 +206,9 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     heads = arms[0][0]["num_heads"]
     axes.set_ylabel(f"$D_K$ needed by {heads} heads")
     handles = [style.handle(style.TRAINERS[name], linestyle="none") for name in drawn]
-    if PARTITION in lines:
+    predicted = any(open_prediction(arm[0], PARTITION) is not None for arm in arms)
+    if predicted:
         handles.append(style.line_handle("prediction, random graph", style.PARTITION))
-    if PARAMETER_COUNT in lines:
-        handles.append(style.line_handle("law, random graph", style.PARAMETER_COUNT))
     if missed:
         arrow = style.Look("not reached up to $d_k = d$", style.GREY, r"$\uparrow$")
         handles.append(style.handle(arrow, linestyle="none", markersize=7))
@@ -234,22 +224,14 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     if missed:
         caption += "; arrows where half is not reached up to $d_k = d$"
     caption += "."
-    words = [
-        text
-        for name, text in (
-            (PARTITION, "*Prediction* (dashed, fixed partition)"),
-            (PARAMETER_COUNT, "*empirical law* (dotted, parameter count)"),
-        )
-        if name in lines
-    ]
-    if words:
+    if predicted:
         caption += (
-            f" {listed(words)} {'are those' if len(words) > 1 else 'is that'} of a random graph of the same "
-            "size on random embeddings."
+            " *Prediction* (dashed, fixed partition) is that of a random graph of the same size on random "
+            "embeddings."
         )
-        caption += ends_of_lines(lines) if missing else ""
+        caption += ends_of_lines({PARTITION}) if missing else ""
     if labels:
-        caption += " Numbers are measured over predicted, or over the law."
+        caption += " Numbers are measured over predicted."
     graphs = {arm[0]["graph"] for arm in arms}
     if "words" in graphs:
         caption += " A word graph joins words by real relations."

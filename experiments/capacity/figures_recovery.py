@@ -121,7 +121,7 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             "estimate for heads that choose."
         )
     if PARAMETER_COUNT in lines:
-        caption += " *Empirical law* (dotted): joint training's parameter count."
+        caption += " *Empirical law* (dotted): plain joint descent's parameter count."
     caption += ends_of_lines({PARTITION, PARAMETER_COUNT} & lines)
     if "theorems" in lines:
         caption += (

@@ -29,6 +29,7 @@ from experiments.capacity.figures_records import (
 )
 from experiments.reading import Record, listed, records, seed_range
 
+_SHOWN = ("best", "joint", "plain")
 _EXACT = style.Look("smallest exact channel", style.GREEN, "*")
 
 
@@ -51,11 +52,12 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             continue
         here = select(transitions, cases[index])
         drawn |= _lines(panel, cases[index], here)
-        best, joint = best_of(here), select(here, trainer="joint")
-        most = max(r["num_heads"] for r in here)
-        shift = (1.4 * max(most, 2)) ** 0.016 if best and joint else 1.0
-        for name, rows, by in (("best", best, 1 / shift), ("joint", joint, shift)):
-            drawn |= {name} if rows else set()
+        rows_of = {"best": best_of(here)} | {n: select(here, trainer=n) for n in ("joint", "plain")}
+        shown = [name for name, rows in rows_of.items() if rows]
+        shift = (1.4 * max(*(r["num_heads"] for r in here), 2)) ** 0.016
+        for position, name in enumerate(shown):
+            rows, by = rows_of[name], shift ** (1.3 * (position - (len(shown) - 1) / 2))
+            drawn.add(name)
             drawn |= {"missed"} if _measured(panel, rows, style.TRAINERS[name], by) else set()
         exact = {r["num_heads"]: r["smallest_exact"] for r in here if r.get("smallest_exact") is not None}
         for record in here:  # over trainers
@@ -72,7 +74,7 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             panel.set_ylabel("total key dimension $D_K = h\\,d_k$")
         if index + num_columns >= len(cases):
             panel.set_xlabel("number of heads $h$")
-    handles: list[Artist] = [style.handle(style.TRAINERS[n]) for n in ("best", "joint") if n in drawn]
+    handles: list[Artist] = [style.handle(style.TRAINERS[n]) for n in _SHOWN if n in drawn]
     if "exact" in drawn:
         handles.append(style.handle(_EXACT, linestyle="none", markersize=6.5))
     handles += [style.line_handle(label, look) for name, label, look in _PREDICTIONS if name in drawn]
@@ -90,7 +92,7 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
 
 def _caption(cases: list[Case], drawn: set[str], seeds: str) -> str:
     """What a reader sees, and no more."""
-    trainers = listed(TRAINER_WORDS[name] for name in ("best", "joint") if name in drawn)
+    trainers = listed(TRAINER_WORDS[name] for name in _SHOWN if name in drawn)
     text = (
         f"The budget a graph needs against the number of heads: {'; '.join(c.description for c in cases)}. "
         f"*Measured*: the $D_K$ at which half of the seeds reach a best-threshold F1 of {SUCCESS_F1:g}, "
@@ -107,7 +109,7 @@ def _caption(cases: list[Case], drawn: set[str], seeds: str) -> str:
             "heads that choose their edges."
         )
     if PARAMETER_COUNT in drawn:
-        text += " *Empirical law* (dotted): joint training's parameter count."
+        text += " *Empirical law* (dotted): plain joint descent's parameter count."
     text += ends_of_lines({PARTITION, PARAMETER_COUNT} & drawn)
     if "theorems" in drawn:
         text += (
@@ -144,7 +146,7 @@ def _lines(axes: Axes, case: Case, here: list[Record]) -> set[str]:
     heads = np.arange(first, last + 1)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.set_xlim(first * 2**-0.25, last * 2**0.25)
+    axes.set_xlim(first * 2**-0.3, last * 2**0.3)
     axes.set_ylim(*limits)
     style.plain_log_ticks(axes.xaxis, measured)
     style.plain_log_ticks(axes.yaxis, style.powers_of_two(*limits))
@@ -205,7 +207,7 @@ _CRITERIA = (
 )
 _COMPARED = (
     ("best", PARTITION, "best trainer /\nfixed partition"),
-    ("joint", PARAMETER_COUNT, "joint training /\nparameter count"),
+    ("plain", PARAMETER_COUNT, "plain descent /\nparameter count"),
 )
 
 
@@ -276,7 +278,7 @@ def scaling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     compared = (
         "the best trainer over the fixed-partition *prediction* (an upper estimate, so that below 1 is "
         "possible)",
-        "joint gradient descent over the *empirical law* of the parameter count",
+        "plain joint descent over the *empirical law* of the parameter count",
     )
     places = ("Above, ", "below, ") if len(used_rows) > 1 else ("Shown is ",)
     parts = "; ".join(place + compared[row] for place, row in zip(places, used_rows, strict=True))

@@ -49,7 +49,7 @@ class Curve:
 
     def points(self, config: CapacityConfig, trainer: Trainer, head_dim: int) -> list[TrainedPoint]:
         """All seeds at one head_dim; only settings that the trainer heeds are set."""
-        joint = trainer == "joint"
+        joint = trainer in ("joint", "plain")
         return [
             TrainedPoint(
                 num_items=self.num_items,
@@ -71,11 +71,11 @@ class Curve:
     def predicted(self, trainer: str) -> float:
         """Where the search for a trainer's D_K* begins; infinite where success is not expected at any budget.
 
-        The law of joint training for ``joint``. For the others the fixed partition; where that fails at every budget
-        but heads that choose their edges are predicted to hold the items, four fifths of the largest budget.
+        The law of plain joint descent for ``plain``. For the others the fixed partition; where that fails at every
+        budget but heads that choose their edges are predicted to hold the items, four fifths of the largest budget.
         """
         size = (self.num_items, self.num_edges, self.d_model, self.num_heads)
-        if trainer == "joint":
+        if trainer == "plain":
             return parameter_count_total_key_dim(*size)
         fixed = partition_total_key_dim(*size)
         chosen = self.graph == "permutation" and self.num_heads > 1
@@ -86,11 +86,7 @@ class Curve:
 
 def curves(config: CapacityConfig) -> list[Curve]:
     """All head counts at all sizes, and the arms that can be run."""
-    found = [
-        _curve(config, num_items, d_model, heads)
-        for num_items, d_model in config.sizes()
-        for heads in config.num_heads
-    ]
+    found = swept(config)
     for text in config.arms:
         arm = Arm.parse(text)
         if _why_left_out(arm) is None:
@@ -104,6 +100,15 @@ def curves(config: CapacityConfig) -> list[Curve]:
             )
             found.append(Curve(arm.num_items, edges, arm.d_model, arm.num_heads, arm.embedding, arm.graph))
     return found
+
+
+def swept(config: CapacityConfig) -> list[Curve]:
+    """Head counts at the sizes of the configuration, without its arms."""
+    return [
+        _curve(config, num_items, d_model, heads)
+        for num_items, d_model in config.sizes()
+        for heads in config.num_heads
+    ]
 
 
 def _curve(config: CapacityConfig, num_items: int, d_model: int, num_heads: int) -> Curve:
@@ -167,19 +172,24 @@ SEARCH_BATCHES = 5
 def parts(config: CapacityConfig, ask: Ask) -> list[Part]:
     """The experiment as parts: searches, points of head sweeps, points of ceilings.
 
-    Cheap parts come first, ``greedy`` thresholds before the others, then arms, head sweeps and ``polish``, so that a
-    run which is stopped has finished as much as possible of what the figures need most.
+    Cheap parts come first, ``greedy`` thresholds before the others, then arms, head sweeps, ``plain`` and ``polish``,
+    so that a run which is stopped has finished as much as possible of what the figures need most.
     """
     found: list[tuple[float, Part]] = []
-    arms = [curve for curve in curves(config) if (curve.num_items, curve.d_model) not in config.sizes()]
+    arms = [curve for curve in curves(config) if curve not in swept(config)]
     for curve in curves(config):
-        for trainer in config.trainers:
+        for trainer in threshold_trainers(config, curve):
             name = f"{trainer}: threshold of {curve.num_heads} heads, {place(curve)}"
 
             def locate(curve: Curve = curve, trainer: Trainer = trainer) -> list[Record]:
                 return search(config, curve, trainer, ask)
 
-            place_in_line = (9 if curve in arms else 1) * {"greedy": 3, "joint": 30, "polish": 50}[trainer]
+            place_in_line = (9 if curve in arms else 1) * {
+                "greedy": 3,
+                "joint": 30,
+                "plain": 50,
+                "polish": 50,
+            }[trainer]
             part = Part(name, locate, SEARCH_BATCHES * config.seeds, SEARCH_BATCHES * _work(curve))
             found.append((place_in_line * _work(curve), part))
     for total, curve in sweeps(config):
@@ -196,8 +206,15 @@ def parts(config: CapacityConfig, ask: Ask) -> list[Part]:
 
 
 def sweep_trainers(config: CapacityConfig) -> list[Trainer]:
-    """Trainers of head sweeps: ``polish``, the costliest, locates thresholds only."""
-    return [trainer for trainer in config.trainers if trainer != "polish"]
+    """Trainers of head sweeps: beside others, ``polish``, the costliest, and ``plain`` locate thresholds only."""
+    return [t for t in config.trainers if t not in ("polish", "plain")] or list(config.trainers)
+
+
+def threshold_trainers(config: CapacityConfig, curve: Curve) -> list[Trainer]:
+    """Trainers whose thresholds are located: in arms, without ``plain`` where there is another."""
+    if curve in swept(config):
+        return list(config.trainers)
+    return [trainer for trainer in config.trainers if trainer != "plain"] or list(config.trainers)
 
 
 def _work(curve: Curve) -> float:

@@ -27,9 +27,10 @@ BLOCKS = {
 def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a `capacity` run that prose may name, without the name of the source.
 
-    ``best.h4``, ``joint.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``: budgets at four heads;
-    ``best-ratio.h4`` (over the fixed partition), ``joint-ratio.h4`` (over the parameter count),
-    ``joint-over-best.h4``; ``exact-heads.h4``: heads that the smallest exact channel uses.
+    ``best.h4``, ``greedy.h4``, ``joint.h4``, ``plain.h4``, ``exact.h4``, ``partition.h4``, ``parameter-count.h4``:
+    budgets at four heads; ``best-ratio.h4`` and ``joint-ratio.h4`` (over the fixed partition), ``plain-ratio.h4`` (over
+    the parameter count), ``joint-over-best.h4``, ``plain-over-best.h4``; ``exact-heads.h4``: heads that the smallest
+    exact channel uses.
     With several sizes all of these follow the size, as in ``192x24.best.h4``.
     ``ceiling.d16``, ``ceiling-predicted.d16``, ``ceiling-ratio.d16``; ``real.words.minilm-pca.best`` (and
     ``best-ratio``, ``joint``, ...); ``sweep.24.greedy.fewest`` and ``most`` heads (after the size too);
@@ -68,21 +69,21 @@ def _heads_in_use(channel: Record) -> int:
 
 
 def _budgets(here: list[Record]) -> dict[str, str]:
-    best, joint = (table.only(select(here, trainer=name)) for name in ("best", "joint"))
+    shown = {name: table.only(select(here, trainer=name)) for name in ("best", "greedy", "joint", "plain")}
     partition, law = open_prediction(here[0], PARTITION), open_prediction(here[0], PARAMETER_COUNT)
-    found = [record["measured_total_key_dim"] if record else None for record in (best, joint)]
+    found = {name: record["measured_total_key_dim"] if record else None for name, record in shown.items()}
     exact = [r["smallest_exact"] for r in here if r.get("smallest_exact") is not None]
-    words = [
-        table.measured(record) if value is None else f"{value:.1f}"
-        for record, value in zip((best, joint), found, strict=True)
-    ]
-    return {
-        "best": words[0],
-        "joint": words[1],
+    words = {
+        name: table.measured(record) if found[name] is None else f"{found[name]:.1f}"
+        for name, record in shown.items()
+    }
+    return words | {
         "exact": table.number(min(exact) if exact else None, "none", 0),
         "partition": table.predicted(here[0], PARTITION),
         "parameter-count": table.predicted(here[0], PARAMETER_COUNT),
-        "best-ratio": table.ratio(found[0], partition),
-        "joint-ratio": table.ratio(found[1], law),
-        "joint-over-best": table.ratio(found[1], found[0]),
+        "best-ratio": table.ratio(found["best"], partition),
+        "joint-ratio": table.ratio(found["joint"], partition),
+        "plain-ratio": table.ratio(found["plain"], law),
+        "joint-over-best": table.ratio(found["joint"], found["best"]),
+        "plain-over-best": table.ratio(found["plain"], found["best"]),
     }

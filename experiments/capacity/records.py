@@ -17,6 +17,7 @@ from experiments.capacity.plan import (
     successes,
     sweep_trainers,
     sweeps,
+    threshold_trainers,
 )
 from experiments.capacity.units import RECOVERED_F1
 from experiments.engine import Ask, Rows, Unfinished
@@ -53,8 +54,9 @@ def summary(config: CapacityConfig, ask: Ask, rows: Rows) -> Rows:
 
     transitions = []
     for curve in curves(config):
-        done = [trainer for trainer in config.trainers if located(curve, trainer)]
-        transitions += _transitions(config, curve, points, done)
+        trainers = threshold_trainers(config, curve)
+        done = [trainer for trainer in trainers if located(curve, trainer)]
+        transitions += _transitions(config, curve, points, trainers, done)
     return {
         "points": [{k: v for k, v in point.items() if k != "channel"} for point in points],
         "transitions": transitions,
@@ -140,7 +142,11 @@ def _finite(value: float) -> float | None:
 
 
 def _transitions(
-    config: CapacityConfig, curve: Curve, points: list[Record], located: list[str]
+    config: CapacityConfig,
+    curve: Curve,
+    points: list[Record],
+    trainers: list[Trainer],
+    located: list[Trainer],
 ) -> list[Record]:
     """A head count's thresholds: each trainer's and the best one's, by every criterion.
 
@@ -171,7 +177,7 @@ def _transitions(
     }
     rows = []
     everything: list[Record] = []
-    for trainer in [*config.trainers, "best"]:
+    for trainer in [*trainers, "best"]:
         own = _of_curve(points, curve, trainer) if trainer in located else []
         everything += own
         fit_points = _fit_best if trainer == "best" else fit_own

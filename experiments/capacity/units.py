@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from experiments.points import Kind, Record
 from theory.certificates import certify_head
 from theory.problems import Problem, make_problem, short_name
 from theory.recognition import Recovery, channel_scores, evaluate
-from theory.training import Channel, GreedyOptions, JointOptions, Trainer, train
+from theory.training import PLAIN, Channel, GreedyOptions, JointOptions, Trainer, train
 from theory.training.sharded import train_joint_on_mesh
 
 RECOVERED_F1 = 0.99
@@ -59,6 +59,9 @@ class CeilingPoint:
     graph: str
     seed: int
 
+
+_TOGETHER = ("joint", "plain")
+"""Trainers of all heads at once, which a mesh shares out."""
 
 _SCORES = ("micro_f1", "best_f1", "exact_recovery", "argmax_accuracy", "smallest_edge", "largest_non_edge")
 
@@ -138,7 +141,7 @@ def check_mesh(points: Sequence[TrainedPoint] | Sequence[CeilingPoint], mesh: Ma
         ValueError: if seeds, heads or items are not multiples of their axis.
     """
     first = points[0]
-    if not isinstance(first, TrainedPoint) or first.trainer != "joint":
+    if not isinstance(first, TrainedPoint) or first.trainer not in _TOGETHER:
         return
     for name, number, axis in (
         ("seeds", len(points), "data"),
@@ -156,7 +159,8 @@ def _trained(first: TrainedPoint, seeds: Sequence[int], problems: Sequence[Probl
     adjacency = np.stack([problem.graph.adjacency() for problem in problems])
     joint = greedy = None
     if first.learning_rate is not None and first.max_steps is not None:
-        joint = JointOptions(learning_rate=first.learning_rate, max_steps=first.max_steps)
+        usual = PLAIN if first.trainer == "plain" else JointOptions()
+        joint = replace(usual, learning_rate=first.learning_rate, max_steps=first.max_steps)
     if first.restarts is not None:
         greedy = GreedyOptions(restarts=first.restarts)
     sizes = {
@@ -166,7 +170,7 @@ def _trained(first: TrainedPoint, seeds: Sequence[int], problems: Sequence[Probl
         "max_head_dim": compiled_width(first.head_dim),
     }
     mesh = current_mesh()
-    if mesh is not None and first.trainer == "joint":  # the others go head by head, on one device
+    if mesh is not None and first.trainer in _TOGETHER:  # the others go head by head, on one device
         channels = train_joint_on_mesh(embeddings, adjacency, mesh=mesh, **sizes, options=joint)
     else:
         channels = train(

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import style
 from experiments.constructions.records import floor_of, partition_of
 from experiments.constructions.units import CONVEX
+from experiments.drawing import Drawn, draw_all
 from experiments.reading import records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, Look
 from theory.constructions import KINDS_OF_PAIRS
-
-Drawn = tuple[Figure, str] | None
 
 _LOOKS = {
     "matched-filter": Look("matched filter", VERMILLION, "s", filled=False),
@@ -40,26 +38,8 @@ def _source(row: Mapping[str, Any]) -> str:
 
 
 def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, and write down what each one shows.
-
-    Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
-    """
-    preset = data.get("preset", stem)
-    text = (
-        f"# Figures of `constructions`, preset `{preset}`\n\nDrawn by `python -m experiments plot constructions "
-        f"--preset {preset}` from the records in `{stem}.json`.\n"
-    )
-    paths: list[Path] = []
-    with style.context():
-        for name, draw in _FIGURES.items():
-            drawn = draw(data)
-            if drawn is not None:
-                paths += style.save(drawn[0], out_dir / f"{stem}-{name}")
-                text += f"\n## {stem}-{name}\n\n![{stem}-{name}]({stem}-{name}.svg)\n\n{drawn[1]}\n"
-    path = out_dir / f"{stem}-captions.md"
-    style.write(path, text.encode())
-    return [*paths, path]
+    """Draw every figure that the run has records for, with captions."""
+    return draw_all("constructions", _FIGURES, data, out_dir, stem)
 
 
 def budgets(data: Mapping[str, Any]) -> Drawn:

@@ -141,7 +141,7 @@ def channels(
             for seed, problem in zip(seeds, problems, strict=True)
         ]
     trained = train(
-        "joint" if source == "joint" else "greedy",
+        "plain" if source == "joint" else "greedy",
         np.stack([problem.embeddings for problem in problems]),
         np.stack([problem.graph.adjacency() for problem in problems]),
         num_heads=num_heads,

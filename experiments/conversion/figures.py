@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import style
 from experiments.conversion.units import ORIGINAL
+from experiments.drawing import Drawn, draw_all
 from experiments.reading import Record, records
 
 _PARTS = {
@@ -22,26 +22,12 @@ _HEALED = style.Look("both, healed (above the original healed alike)", style.VER
 _NAMES = {"first": "first head", "mean": "mean", "svd": "SVD,\nweights", "svd_inputs": "SVD,\non text"}
 
 
-def plot(data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-    """Write ``<stem>-loss.svg`` and ``.png`` and ``<stem>-captions.md``; returns the paths."""
-    with style.context():
-        drawn = loss(data)
-        if drawn is None:
-            return []
-        figure, caption = drawn
-        name = f"{stem}-loss"
-        paths = style.save(figure, folder / name)
-    preset = data.get("preset", stem)
-    text = (
-        f"# Figures of `conversion`, preset `{preset}`\n\nDrawn by `python -m experiments plot conversion "
-        f"--preset {preset}` from the records in `{stem}.json`.\n\n## {name}\n\n![{name}]({name}.svg)\n\n{caption}\n"
-    )
-    path = folder / f"{stem}-captions.md"
-    style.write(path, text.encode())
-    return [*paths, path]
+def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
+    """Draw every figure that the run has records for, with captions."""
+    return draw_all("conversion", {"loss": loss}, data, out_dir, stem)
 
 
-def loss(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
+def loss(data: Mapping[str, Any]) -> Drawn:
     """Excess loss of every merge, before and after healing, and the course of healing."""
     rows = [row for row in records(data, "conversions") if row["method"] != ORIGINAL]
     if not rows:

@@ -39,7 +39,6 @@ class Entry:
         figure: path from the root, without a suffix; empty for none.
         article: number of the claim in the article.
         papers: where else it is said.
-        command: that would give a verdict where there is none; empty for those of `needs`.
         untested: why no run here can tell, where that is so; then `judge` gives nothing.
     """
 
@@ -51,7 +50,6 @@ class Entry:
     figure: str = ""
     article: int | None = None
     papers: tuple[str, ...] = ()
-    command: str = ""
     untested: str = ""
 
     @property
@@ -98,9 +96,7 @@ def judge_entry(entry: Entry, books: Books) -> Row:
     parts = () if missing or entry.untested else tuple(entry.judge(books))
     if not parts:
         wanted = [command_of(name, books) for name in missing]
-        text = (
-            entry.untested or f"would tell: {listed(_code(wanted or [entry.command or list(commands)[-1]]))}"
-        )
+        text = entry.untested or f"would tell: {listed(_code(wanted or [list(commands)[-1]]))}"
         return Row(entry, NOT_TESTED, (), (), text, commands)
     return Row(
         entry,

@@ -13,7 +13,7 @@ from experiments.reading import select
 from experiments.roles.claims import common
 from experiments.roles.naming import MARGIN, RULES, roles, syntactic
 
-ROLES, PRUNING, ABLATIONS = "roles/quick", "pruning/quick", "pruning/paper"
+ROLES, PRUNING, ABLATIONS = "roles/quick", "pruning/quick", "pruning/minilm"
 NAMES = {"minilm-l6": "MiniLM", "smollm2-135m": "SmolLM2"}
 TOLERATED = 0.05
 """Share of what removing all heads costs, up to which a removal counts as cheap."""
@@ -146,7 +146,7 @@ def _most_go(books: Books) -> Sequence[Part]:
 
 
 def _claim(books: Books, name: str, where: str) -> list[Part]:
-    """A part from a verdict that the longer run of `pruning` has in its records, where it is there."""
+    """A part from a verdict that the longer run of `pruning` (of MiniLM alone) has in its records, if it is there."""
     rows = [row for row in select(books.rows(ABLATIONS, "claims"), claim=name) if row["verdict"] != "not_run"]
     return [Part(where, row["verdict"] == "held", row["found"]) for row in rows]
 
@@ -325,19 +325,17 @@ ENTRIES = (
         "alone",
         "Removing a single head seldom matters.",
         "fewer than a tenth of the heads cost more than 1% of all, alone",
-        (PRUNING,),
+        (ABLATIONS,),
         lambda books: _claim(books, "ablation", "a head removed alone"),
         papers=(MICHEL,),
-        command="python -m experiments run pruning --preset paper",
     ),
     Entry(
         "one-left",
         "Many layers can be reduced to a single head.",
         f"one head is enough, at {TOLERATED:.0%} of what removing all costs, in more than half of the layers",
-        (PRUNING,),
+        (ABLATIONS,),
         lambda books: _claim(books, "one left", "all but one head of a layer removed"),
         papers=(MICHEL,),
-        command="python -m experiments run pruning --preset paper",
     ),
     Entry(
         "faster",

@@ -19,13 +19,16 @@ MARGIN = 0.01
 
 
 def _arm(books: Books, arm: str, key: str) -> dict[int, Record]:
-    """An arm's settings by head count or size, of the longer runs where they are there."""
-    for name in (PAPER, QUICK):
-        rows = select(books.rows(name, "settings"), arm=arm)
-        rows = [row for row in rows if row["perplexity"] is not None]
-        if rows:
-            return {row[key]: row for row in sorted(rows, key=lambda row: row[key])}
-    return {}
+    """An arm's settings by head count or size, of the longer runs where these are as many as the short ones."""
+    long, short = (
+        {
+            row[key]: row
+            for row in select(books.rows(name, "settings"), arm=arm)
+            if row["perplexity"] is not None
+        }
+        for name in (PAPER, QUICK)
+    )
+    return dict(sorted((long if len(long) >= len(short) else short).items()))
 
 
 def _worse(worse: Record, better: Record) -> bool:

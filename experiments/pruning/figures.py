@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import style
+from experiments.drawing import Drawn, draw_all
 from experiments.pruning.figures_heads import ablation, gates, importance
 from experiments.pruning.records import TOLERATED, groups
 from experiments.reading import Record, records, select
 from experiments.style import BLUE, GREEN, PURPLE, SKY, VERMILLION, Look
-
-Drawn = tuple[Figure, str] | None
 
 _ORDERS = {
     "importance": Look("importance I_h, once", BLUE, "o"),
@@ -29,31 +27,8 @@ LOSS_LABELS = {True: "1 - cosine to the whole model", False: "loss of next token
 
 
 def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, and write down what each one shows.
-
-    Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
-    """
-    paths: list[Path] = []
-    preset = data.get("preset", stem)
-    captions = [
-        f"# Figures of `pruning`, preset `{preset}`\n\nDrawn by `python -m experiments plot pruning "
-        f"--preset {preset}` from the records in `{stem}.json`.\n"
-    ]
-    with style.context():
-        for name, draw in _FIGURES.items():
-            drawn = draw(data)
-            if drawn is None:
-                continue
-            figure, caption = drawn
-            file = f"{stem}-{name}"
-            paths += style.save(figure, out_dir / file)
-            captions.append(f"## {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
-    for row in data.get("left_out") or []:
-        captions.append(f"Left out: `{row['what']}`, {row['why']} (`{row['how_to_get']}`)\n")
-    path = out_dir / f"{stem}-captions.md"
-    style.write(path, "\n".join(captions).encode())
-    return [*paths, path]
+    """Draw every figure that the run has records for, with captions."""
+    return draw_all("pruning", _FIGURES, data, out_dir, stem)
 
 
 def is_encoder(rows: Sequence[Record]) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.figure import Figure
 
 from experiments import style
+from experiments.drawing import Drawn, draw_all
 from experiments.reading import records, seed_range, select
 from experiments.style import BLUE, GREEN, ORANGE, SKY, VERMILLION, Look
 
@@ -24,28 +24,11 @@ _ARMS = {
 
 
 def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw the figure, if the run has records for it, and write down what it shows.
-
-    Returns:
-        Paths written: ``<stem>-heads.svg`` and ``.png``, then ``<stem>-captions.md``.
-    """
-    preset = data.get("preset", stem)
-    text = (
-        f"# Figures of `relations`, preset `{preset}`\n\nDrawn by `python -m experiments plot relations "
-        f"--preset {preset}` from the records in `{stem}.json`.\n"
-    )
-    paths: list[Path] = []
-    with style.context():
-        drawn = heads(data)
-        if drawn is not None:
-            paths += style.save(drawn[0], out_dir / f"{stem}-heads")
-            text += f"\n## {stem}-heads\n\n![{stem}-heads]({stem}-heads.svg)\n\n{drawn[1]}\n"
-    path = out_dir / f"{stem}-captions.md"
-    style.write(path, text.encode())
-    return [*paths, path]
+    """Draw every figure that the run has records for, with captions."""
+    return draw_all("relations", {"heads": heads}, data, out_dir, stem)
 
 
-def heads(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
+def heads(data: Mapping[str, Any]) -> Drawn:
     """Error against the number of heads, a panel for each number of relations."""
     rows = [row for row in records(data, "curves") if row["least_error"] is not None]
     if not rows:

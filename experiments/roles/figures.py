@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import style
+from experiments.drawing import Drawn, draw_all
 from experiments.reading import Record, records
 from experiments.roles.claims import layer_means, of_model
 from experiments.roles.figures_maps import examples, head_map
 from experiments.roles.table import label, models
 from experiments.style import BLACK, BLUE, VERMILLION, Look
-
-Drawn = tuple[Figure, str] | None
 
 _PANELS = {
     "previous": "previous",
@@ -40,29 +38,10 @@ _FEWEST = 50
 
 
 def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, and write down what each one shows.
-
-    Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
-    """
-    paths: list[Path] = []
-    preset = data.get("preset", stem)
-    captions = [
-        f"# Figures of `roles`, preset `{preset}`\n\nDrawn by `python -m experiments plot roles --preset {preset}` "
-        f"from the records in `{stem}.json`. Layers and heads are counted from 0.\n"
-    ]
-    with style.context():
-        for name, draw in _figures(data):
-            drawn = draw(data)
-            if drawn is None:
-                continue
-            figure, caption = drawn
-            file = f"{stem}-{name}"
-            paths += style.save(figure, out_dir / file)
-            captions.append(f"## {file}\n\n![{file}]({file}.svg)\n\n{caption}\n")
-    path = out_dir / f"{stem}-captions.md"
-    style.write(path, "\n".join(captions).encode())
-    return [*paths, path]
+    """Draw every figure that the run has records for, with captions."""
+    return draw_all(
+        "roles", dict(_figures(data)), data, out_dir, stem, note="Layers and heads are counted from 0."
+    )
 
 
 def scores(data: Mapping[str, Any], model: str) -> Drawn:

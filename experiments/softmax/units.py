@@ -184,7 +184,7 @@ def _trained(points: Sequence[SoftmaxPoint]) -> list[Record]:
     seeds = [point.seed for point in points]
     heads, head_dim = first.num_heads, first.total_key_dim // first.num_heads
     if first.arm in ("greedy", "joint"):
-        name: Any = first.arm
+        name = "plain" if first.arm == "joint" else "greedy"
         channels = train(name, embeddings, adjacency, seeds=seeds, num_heads=heads, head_dim=head_dim)
         return [_channel_record(p, d, c) for p, d, c in zip(points, drawn, channels, strict=True)]
     assert first.num_contexts is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from mha_jax.analysis import kept_heads, pruning_order, random_order, recomputed_order
 from theory.problems import seeded_rng
 from theory.pruning import ablation_losses, edges_won, kept_f1, scores_by_head
-from theory.training import Channel, JointOptions
+from theory.training import PLAIN, Channel, JointOptions
 from theory.training.joint import initial_params, optimise_jointly
 from theory.training.types import check_batch
 
@@ -46,7 +46,7 @@ class Batch:
 
     def options(self, max_steps: int) -> JointOptions:
         """Settings of joint training with a cap on its steps."""
-        return JointOptions(learning_rate=self.learning_rate, max_steps=max_steps)
+        return replace(PLAIN, learning_rate=self.learning_rate, max_steps=max_steps)
 
 
 @dataclass(frozen=True, eq=False)

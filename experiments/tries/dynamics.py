@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from mha_jax.analysis import kept_heads, pruning_order, random_order, recomputed
 from theory.problems import make_problem, seeded_rng
 from theory.pruning import ablation_losses, kept_f1, scores_by_head
 from theory.retrieval import RetrievalModel, TrainingOptions, Watched, max_task, watch
-from theory.training import Channel, JointOptions
+from theory.training import PLAIN, Channel
 from theory.training.snapshots import joint_snapshots
 
 Task = Literal["channel", "retrieval"]
@@ -150,7 +150,7 @@ def _channel(first: DynamicsPoint, seeds: Sequence[int]):
         head_dim=first.head_dim,
         seeds=seeds,
         steps=first.looks,
-        options=JointOptions(learning_rate=first.learning_rate),
+        options=replace(PLAIN, learning_rate=first.learning_rate),
     )
 
     def curve(point: DynamicsPoint) -> tuple[np.ndarray, list[int] | None] | None:

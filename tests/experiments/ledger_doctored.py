@@ -121,7 +121,7 @@ MADE_UP: dict[str, dict[str, Any]] = {
             *_settings("S", "d_model", dict.fromkeys((88, 56), 10.0)),
         ]
     ),
-    "pruning/paper": _records(
+    "pruning/minilm": _records(
         claims=[{"claim": name, "verdict": "held", "found": "0"} for name in ("ablation", "one left")]
     ),
 }
@@ -288,7 +288,7 @@ FLIPS: dict[str, tuple[Changes, Changes]] = {
         {
             "pruning/quick:curves": always(cost=0.5),
             "tries/quick:curves": lambda r: {"kept": [0.5] * len(r["kept"])},
-            "pruning/paper:claims": always(verdict="failed"),
+            "pruning/minilm:claims": always(verdict="failed"),
         },
     ),
     "few-carry": ({"pruning/quick:curves": always(cost=0.01)}, {"pruning/quick:curves": always(cost=0.9)}),
@@ -314,12 +314,12 @@ FLIPS: dict[str, tuple[Changes, Changes]] = {
         {"pruning/quick:onsets": where(lambda r: r["order"] == "importance", {"mean_cost": 1.0})},
     ),
     "alone": (
-        {"pruning/paper:claims": always(verdict="held")},
-        {"pruning/paper:claims": always(verdict="failed")},
+        {"pruning/minilm:claims": always(verdict="held")},
+        {"pruning/minilm:claims": always(verdict="failed")},
     ),
     "one-left": (
-        {"pruning/paper:claims": always(verdict="held")},
-        {"pruning/paper:claims": always(verdict="failed")},
+        {"pruning/minilm:claims": always(verdict="held")},
+        {"pruning/minilm:claims": always(verdict="failed")},
     ),
     "faster": (
         {"pruning/quick:speedups": always(speedup_low=1.1)},

@@ -22,7 +22,7 @@ from experiments.bands.units import (
     measured,
     words_problem,
 )
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.points import from_unit, to_units
 from experiments.reading import select
 from experiments.store import canonical

@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from experiments import bench
+from experiments import bench, timing
 from experiments.store import write_json
 
 
@@ -14,7 +14,7 @@ def test_every_round_calls_each_once_in_an_order_of_its_own():
     seen = []
     names = "abcdef"
     calls = {name: (lambda name=name: seen.append(name)) for name in names}
-    times = bench.interleaved_seconds(calls, 20, 60.0)
+    times = timing.interleaved_seconds(calls, 20, 60.0)
     assert "".join(seen[:12]) == "aabbccddeeff"  # two calls each to warm up
     rounds = ["".join(seen[start : start + 6]) for start in range(12, len(seen), 6)]
     assert len(rounds) == 20
@@ -25,13 +25,13 @@ def test_every_round_calls_each_once_in_an_order_of_its_own():
 
 
 def test_time_ends_the_rounds_but_not_before_five():
-    times = bench.interleaved_seconds({"a": lambda: None}, rounds=100, seconds=0.0)
+    times = timing.interleaved_seconds({"a": lambda: None}, rounds=100, seconds=0.0)
     assert len(times["a"]) == 5
 
 
 def test_ratios_are_taken_round_by_round():
     times = {"base": [2.0, 30.0, 8.0], "ours": [1.0, 10.0, 2.0]}  # a slow round slows down both
-    assert bench.ratios(times, "base", "ours") == bench.Quartiles(median=3.0, low=2.5, high=3.5)
+    assert timing.ratios(times, "base", "ours") == timing.Quartiles(median=3.0, low=2.5, high=3.5)
 
 
 def test_the_floor_by_hand():

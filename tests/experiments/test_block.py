@@ -17,7 +17,7 @@ from experiments.block.experiment import EXPERIMENT
 from experiments.block.records import CLAIMS, claim_rows, summary
 from experiments.block.training import Shape, new_block, num_parameters, sample_contexts
 from experiments.block.units import KINDS, grid
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.points import from_unit, to_units
 from experiments.reading import select
 from experiments.store import canonical

@@ -11,7 +11,7 @@ from experiments.cache.experiment import EXPERIMENT
 from experiments.cache.models import model_rows
 from experiments.cache.plan import budgets, conversions, curves
 from experiments.cache.units import compute
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.points import from_unit
 from experiments.store import canonical
 

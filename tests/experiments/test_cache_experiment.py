@@ -18,7 +18,8 @@ from experiments.cache.models import MODELS, model_rows
 from experiments.cache.plan import Curve, budgets, conversions, curves, designs, parts
 from experiments.cache.records import summary, with_values
 from experiments.cache.units import KINDS, design_of, num_params, shared_width
-from experiments.engine import Unfinished, units_of
+from experiments.collecting import units_of
+from experiments.engine import Unfinished
 from experiments.points import from_unit, to_units
 from experiments.reading import select
 from theory.cache_capacity import latent_parameters, shared_key_parameters

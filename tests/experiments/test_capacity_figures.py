@@ -1,23 +1,21 @@
+"""All figures of a capacity run: the same bytes, honest captions, and what a run lacks left out."""
+
 import copy
 import io
-import math
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-import numpy as np
 import pytest
 from matplotlib import rcParams
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from experiments import style
 from experiments.capacity import table
 from experiments.capacity.figures import plot
 from experiments.capacity.figures_ceiling import ceiling, real
-from experiments.capacity.figures_records import Case, budget_floor, rates
 from experiments.capacity.figures_recovery import head_sweep, recovery
 from experiments.capacity.figures_threshold import scaling, threshold
-from experiments.reading import wilson
+from tests.experiments.capacity_drawing import drawn
 from tests.experiments.capacity_records import make_data
 
 NAMES = ("recovery", "threshold", "head-sweep", "ceiling", "scaling", "real")
@@ -26,17 +24,6 @@ NAMES = ("recovery", "threshold", "head-sweep", "ceiling", "scaling", "real")
 @pytest.fixture(scope="module")
 def data():
     return make_data()
-
-
-def drawn(make, data) -> tuple[Figure, str]:
-    with style.context():
-        result = make(data)
-    assert result is not None
-    return result
-
-
-def lines_at(axes, x):
-    return [line for line in axes.lines if np.array_equal(line.get_xdata(), [x, x])]
 
 
 def test_every_figure_is_drawn_twice_the_same(tmp_path):
@@ -72,193 +59,17 @@ def test_captions_say_what_kind_of_statement_each_mark_is(data):
         assert "*Theorem" in drawn(make, data)[1]
 
 
-def test_recovery_shows_the_recorded_shares_and_predictions(data):
-    figure, _ = drawn(recovery, data)
-    panels = {axes.get_title(): axes for axes in figure.axes if axes.get_title()}
-    assert list(panels) == ["1 head", *(f"{h} heads" for h in (2, 3, 4, 6, 8, 16))]
-    points = [p for p in data["records"]["points"] if p["num_heads"] == 4 and p["embedding"] == "gaussian"]
-    for trainer in ("greedy", "joint"):
-        here = [p for p in points if p["trainer"] == trainer]
-        budgets = sorted({p["total_key_dim"] for p in here})
-        shares = [np.mean([p["best_f1"] >= 0.99 for p in here if p["total_key_dim"] == b]) for b in budgets]
-        assert any(np.array_equal(line.get_ydata(), shares) for line in panels["4 heads"].lines)
-    record = next(r for r in data["records"]["transitions"] if r["num_heads"] == 4)
-    for name in ("partition_total_key_dim", "parameter_count_total_key_dim"):
-        assert lines_at(panels["4 heads"], record[name])
-
-
-def test_threshold_marks_are_the_records(data):
-    figure, _ = drawn(threshold, data)
-    (axes,) = (axes for axes in figure.axes if axes.get_xlabel())
-    transitions = [r for r in data["records"]["transitions"] if r["embedding"] == "gaussian"]
-    for trainer in ("best", "joint"):
-        rows = sorted((r for r in transitions if r["trainer"] == trainer), key=lambda r: r["num_heads"])
-        reached = [r["measured_total_key_dim"] for r in rows if r["status"] == "reached"]
-        assert any(np.array_equal(line.get_ydata(), reached) for line in axes.lines)
-        for record in (r for r in rows if r["status"] == "not_reached"):
-            assert any(np.array_equal(line.get_ydata(), [16 * record["num_heads"]]) for line in axes.lines)
-    exact = [r["smallest_exact"] for r in transitions if r["trainer"] == "best" and r["smallest_exact"]]
-    (stars,) = (np.asarray(line.get_ydata()).tolist() for line in axes.lines if line.get_marker() == "*")
-    assert sorted(stars) == sorted(exact)
-    low, high = axes.get_ylim()
-    assert all(low < value < high for value in exact)
-
-
-def test_no_theorem_floor_is_above_an_exact_channel_or_below_the_head_count(data):
-    case = Case(96, 96, 16, "gaussian", "permutation")
-    for record in data["records"]["transitions"]:
-        if record["smallest_exact"] is not None and record["embedding"] == "gaussian":
-            floor = budget_floor(case, record["num_heads"], record["counting_bound"])
-            assert record["num_heads"] <= floor <= record["smallest_exact"]
-    assert budget_floor(case, 47, None) == 94  # one dimension a head holds 94 of 96 edges
-    assert budget_floor(case, 48, None) == 48
-    assert budget_floor(Case(96, 96, 16, "gaussian", "my-edges"), 8, None) == 8
-    assert budget_floor(Case(5000, 5000, 16, "gaussian", "permutation"), 1, None) == math.inf
-
-
-def test_nothing_predicted_is_drawn_where_the_theorems_exclude_it(data):
-    case = Case(96, 96, 16, "gaussian", "permutation")
-    rows = {
-        r["num_heads"]: r
-        for r in data["records"]["transitions"]
-        if r["embedding"] == "gaussian" and r["trainer"] == "best"
-    }
-    names = ("partition_total_key_dim", "parameter_count_total_key_dim")
-    floors = {h: budget_floor(case, h, rows[h]["counting_bound"]) for h in rows}
-    assert all(rows[16][name] < floors[16] for name in names)
-    assert all(rows[6][name] > floors[6] for name in names)
-
-    figure, caption = drawn(threshold, data)
-    (axes,) = (axes for axes in figure.axes if axes.get_xlabel())
-    lines = [np.asarray(line.get_xydata()) for line in axes.lines if line.get_marker() == "None"]
-    assert len(lines) == 2
-    for heads, budgets in (line[np.isfinite(line[:, 1])].T for line in lines):
-        assert {3, 4, 6} <= set(heads)
-        assert all(y >= budget_floor(case, int(h), None) for h, y in zip(heads, budgets, strict=True))
-    assert "or the theorems exclude it" in caption
-
-    figure, caption = drawn(recovery, data)
-    panels = {axes.get_title(): axes for axes in figure.axes if axes.get_title()}
-    for name in names:
-        assert lines_at(panels["6 heads"], rows[6][name])
-        assert not lines_at(panels["16 heads"], rows[16][name])
-    assert "or the theorems exclude it" in caption
-
-    figure, caption = drawn(scaling, data)
-    heads = {
-        round(float(x)) for axes in figure.axes for line in axes.lines[1:] for x in np.ravel(line.get_xdata())
-    }
-    assert 6 in heads
-    assert 16 not in heads
-    assert "excluded by the theorems" in caption
-    assert "budgets were searched for the first criterion alone" in caption  # exact_status says no more
-
-    cells = table.threshold_cells(data)
-    assert cells is not None
-    by_heads = {row[0]: row for row in cells.rows}
-    assert [by_heads["16"][i] for i in (2, 5)] == [f"({rows[16][name]:.1f})" for name in names]
-    assert [by_heads["6"][i] for i in (2, 5)] == [f"{rows[6][name]:.1f}" for name in names]
-    assert "in brackets" in cells.note
-
-
-def test_changed_predictions_are_refused(data):
-    other = copy.deepcopy(data)
-    record = next(r for r in other["records"]["transitions"] if r["num_heads"] == 3)
-    record["partition_total_key_dim"] *= 1 + 1e-5
-    for make in (recovery, threshold):
-        with pytest.raises(ValueError, match=r"partition_total_key_dim = .* at num_heads = 3"):
-            drawn(make, other)
-    record["partition_total_key_dim"] = None
-    with pytest.raises(ValueError, match="run it again"):
-        drawn(threshold, other)
-
-
-def test_head_sweep_shades_the_window_and_the_cap(data):
-    figure, _ = drawn(head_sweep, data)
-    tops = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title() for axes in tops] == ["$D_K$ = 24", "$D_K$ = 36"]
-    for axes in tops:
-        texts = [text.get_text() for text in axes.texts]
-        assert texts == ["predicted\nwindow", "$d_k$ = 1:\nimpossible"]
-    caps = [
-        text.get_text() for axes in figure.axes for text in axes.texts if text.get_text().startswith("F1")
-    ]
-    assert caps == ["F1 ≤ 0.80", "F1 ≤ 0.89"]
-    enough = make_data(budgets=(96,), real=False, ceilings=(), heads=(4,))
-    figure, _ = drawn(head_sweep, enough)
-    assert not any("impossible" in text.get_text() for axes in figure.axes for text in axes.texts)
-
-
-def test_head_sweep_says_which_splits_were_not_run(data):
-    assert "without a mark" not in drawn(head_sweep, data)[1]
-    part = copy.deepcopy(data)
-    part["records"]["points"] = [p for p in part["records"]["points"] if p["num_heads"] != 12]
-    assert "those without a mark were not run" in drawn(head_sweep, part)[1]
-
-
-def test_ceiling_counts_undecided_solves_apart():
-    data = make_data(sizes=(), real=False)
-    points = data["records"]["ceiling_points"]
-    size = points[0]["num_items"]
-    mine = [p for p in points if p["num_items"] == size]
-    for p, verdict in zip(mine, ["separable"] * 6 + ["inseparable"] * 2 + ["undecided"] * 8, strict=True):
-        p["verdict"] = verdict
-    undecided = sum(p["verdict"] == "undecided" for p in points)
-    figure, caption = drawn(ceiling, data)
-    assert f"Undecided solves ({undecided})" in caption
-    axes = figure.axes[0]
-    diamonds, crosses = (
-        [np.asarray(line.get_xydata())[0].tolist() for line in axes.lines if line.get_marker() == marker]
-        for marker in "Dx"
-    )
-    assert diamonds == [[size, 6 / 8]]
-    assert [size, 0.5] in crosses
-    for p in mine:
-        p["verdict"] = "undecided"
-    drawn(ceiling, data)
-
-
-def test_ratios_are_annotated_in_the_real_figure(data):
-    figure, _ = drawn(real, data)
-    texts = {text.get_text() for text in figure.axes[0].texts}
-    for record in data["records"]["transitions"]:
-        if record["graph"] == "words" and record["trainer"] == "best":
-            assert f"{record['measured_total_key_dim'] / record['partition_total_key_dim']:.2f}" in texts
-
-
-def test_ratios_are_off_the_lines_they_are_ratios_to():
-    data = make_data(heads=(4,), budgets=(), ceilings=(), seeds=2)
-    arms = [r for r in data["records"]["transitions"] if r["trainer"] == "best"]
-    assert len(arms) == 5
-    for share, record in zip((0.7, 0.8, 0.86, 0.9, 1.0), arms, strict=True):
-        for name in ("measured_total_key_dim", "ci_low", "ci_high"):
-            record[name] = share * record["partition_total_key_dim"]
-    figure, _ = drawn(real, data)
-    with style.context():
-        figure.draw_without_rendering()
-    (axes,) = figure.axes
-    labels = [text for text in axes.texts if text.get_text()]
-    assert len(labels) == 10
-    lines = [line for line in axes.lines if line.get_marker() == "None" and np.size(line.get_xdata()) == 2]
-    assert len(lines) == 10
-    for label in labels:
-        box = label.get_window_extent()
-        for line in lines:
-            (x0, y), (x1, _) = axes.transData.transform(line.get_xydata())
-            assert box.x1 < x0 or box.x0 > x1 or not box.y0 < y < box.y1, label.get_text()
-
-
 def legend_of(figure):
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_captions_and_legends_claim_nothing_that_is_not_drawn():
     """As in a preset of joint training alone, at head counts that it always holds."""
-    data = make_data(heads=(3, 4), trainers=("joint",), budgets=(96,), ceilings=(), seeds=2, real=False)
+    data = make_data(heads=(3, 4), trainers=("plain",), budgets=(96,), ceilings=(), seeds=2, real=False)
     for record in data["records"]["transitions"]:
         record["smallest_exact"] = None
     figure, caption = drawn(recovery, data)
-    assert "joint gradient descent." in caption
+    assert "plain joint descent." in caption
     assert "head by head" not in caption
     figure, caption = drawn(threshold, data)
     for absent in ("best trainer", "arrow", "stars"):
@@ -269,12 +80,12 @@ def test_captions_and_legends_claim_nothing_that_is_not_drawn():
     for absent in ("best trainer", "prediction", "Above", "below,"):
         assert absent not in caption
     figure, caption = drawn(head_sweep, data)  # 96 heads of one dimension hold 96 edges
-    assert legend_of(figure) == ["joint gradient descent", "predicted window (fixed partition)"]
+    assert legend_of(figure) == ["plain joint descent", "predicted window (fixed partition)"]
     assert "heorem" not in caption
     for record in data["records"]["head_sweeps"]:
         record["predicted_min_heads"] = record["predicted_max_heads"] = None
     figure, caption = drawn(head_sweep, data)
-    assert legend_of(figure) == ["joint gradient descent"]
+    assert legend_of(figure) == ["plain joint descent"]
     assert "rediction" not in caption
     data = make_data(heads=(1, 2), budgets=(), ceilings=(), seeds=2, real=False)
     for make in (recovery, threshold):  # both predictions are infinite at one head and at two
@@ -349,18 +160,6 @@ def test_arms_of_several_widths_say_which_they_are():
     assert len(set(labels)) == len(labels)
 
 
-def test_rates_leave_failed_runs_out():
-    rows = [{"head_dim": 2, "status": "ok", "best_f1": f1} for f1 in (1.0, 0.99, 0.98)]
-    rows += [{"head_dim": k, "status": "failed", "best_f1": None} for k in (2, 3)]
-    (rate,) = rates(rows, "head_dim").values()
-    assert (rate.successes, rate.trials, rate.failed) == (2, 3, 1)
-    low, high = wilson(2, 3)
-    for edge in (low, high):  # Wilson's ends are where the normal test just rejects
-        assert abs(2 / 3 - edge) == pytest.approx(1.96 * math.sqrt(edge * (1 - edge) / 3), rel=1e-9)
-    assert wilson(0, 0) == (0.0, 1.0)
-    assert wilson(0, 8)[0] == 0.0
-
-
 NOTHING = {"measured_total_key_dim": None, "ci_low": None, "ci_high": None, "smallest_exact": None}
 NOTHING |= {"exact_total_key_dim": None, "trained_total_key_dim": None}
 FAILED = {"status": "failed", "reason": "loss is nan", "best_f1": None, "micro_f1": None}
@@ -403,7 +202,7 @@ VARIANTS = {  # what is missing, and the figures that are left out for it
         lambda: small(heads=(1,), real=False, budgets=(), ceilings=()),
         {"head-sweep", "ceiling", "scaling", "real"},
     ),
-    "all but joint": (lambda: small(trainers=("joint",)), set()),
+    "all but plain": (lambda: small(trainers=("plain",)), set()),
     "all but greedy": (lambda: small(trainers=("greedy",)), set()),
     "composite budgets": (
         lambda: small(sizes=((23, 7),), budgets=(7,), real=False, ceilings=()),
@@ -458,62 +257,3 @@ def test_several_sizes_are_facets():
     cells = table.threshold_cells(data)
     assert cells is not None
     assert [row[0] for row in cells.rows] == ["23, 5"] * 2 + ["47, 8"] * 2 + ["96, 16"] * 2
-
-
-def test_table_says_what_the_records_say(data):
-    cells = table.threshold_cells(data)
-    assert cells is not None
-    for row in cells.rows:
-        here = [
-            r
-            for r in data["records"]["transitions"]
-            if r["num_heads"] == int(row[0]) and r["embedding"] == "gaussian"
-        ]
-        best, joint = (next(r for r in here if r["trainer"] == name) for name in ("best", "joint"))
-        bounds = f"{best['counting_bound']:.1f}/{best['warren_bound']:.0f}/{best['cap_bound']}"
-        predictions = [best[f"{name}_total_key_dim"] for name in ("partition", "parameter_count")]
-        partition, law = (
-            "∞" if value is None else f"{value:.1f}" if value >= best["cap_bound"] else f"({value:.1f})"
-            for value in predictions
-        )
-        exact = "none" if best["smallest_exact"] is None else str(best["smallest_exact"])
-        measured = [
-            "not reached"
-            if r["status"] == "not_reached"
-            else f"{r['measured_total_key_dim']:.1f} [{r['ci_low']:.1f}–{r['ci_high']:.1f}]"
-            for r in (best, joint)
-        ]
-        assert row[1:] == (bounds, partition, measured[0], exact, law, measured[1])
-
-
-def test_table_fits_a_terminal_of_80_columns(data):
-    console = Console(file=io.StringIO(), width=80)
-    for item in table.rich_tables(data):
-        console.print(item)
-    out = console.file.getvalue()  # type: ignore[attr-defined]
-    assert max(map(len, out.splitlines())) <= 80
-    assert "[13.6–18.0]" in out
-    assert "…" not in out
-
-
-def test_ceiling_and_real_tables_give_the_distance_from_the_prediction(data):
-    (row,) = table.ceiling_cells(data).rows  # type: ignore[union-attr]
-    (record,) = data["records"]["ceilings"]
-    assert row[-1] == f"{record['measured_num_items'] / record['predicted_num_items']:.2f}"
-    arms = table.real_cells(data)
-    assert arms is not None
-    assert [row[0].split()[0] for row in arms.rows] == ["permutation"] * 3 + ["words", "words-shuffled"]
-    assert arms.rows[3][3].startswith("0.")
-    lines = [line for line in arms.markdown().splitlines() if line.startswith("|")]
-    assert len(lines) == 2 + len(arms.rows)
-    assert {line.count("|") for line in lines} == {len(arms.columns) + 1}
-
-
-def test_status_words():
-    record = make_data()["records"]["transitions"][0]
-    assert table.measured(None) == "not run"
-    assert table.measured({**record, "status": "not_run"}) == "not run"
-    assert table.measured({**record, "status": "not_reached"}) == "not reached"
-    reached = {**record, "status": "reached", "measured_total_key_dim": 8.0}
-    assert table.measured({**reached, "ci_low": None, "ci_high": None}) == "8.0"
-    assert table.measured({**reached, "ci_low": 7.0, "ci_high": None}) == "8.0 [7.0–?]"

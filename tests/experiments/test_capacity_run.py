@@ -14,7 +14,7 @@ from experiments import cli
 from experiments.capacity import PRESETS, plan, records, resolve
 from experiments.capacity.experiment import EXPERIMENT, Capacity
 from experiments.capacity.plan import Curve
-from experiments.engine import file_hashes
+from experiments.computing import file_hashes
 from theory.bounds import one_dimensional_f1_cap
 
 TINY = (
@@ -60,7 +60,7 @@ def test_records_are_what_was_asked_for(finished):
     }
     assert {(t, h, 4 // h) for t in ("greedy", "joint") for h in (1, 2, 4)} <= swept
     assert all(p["total_key_dim"] == p["num_heads"] * p["head_dim"] for p in records["points"])
-    assert [row["trainer"] for row in records["transitions"]] == ["greedy", "joint", "best"]
+    assert [row["trainer"] for row in records["transitions"]] == ["greedy", "joint", "plain", "best"]
     assert {row["seed"] for row in records["ceiling_points"]} == {0, 1, 2}
     assert len(records["ceilings"]) == 1
     seeds = {}
@@ -234,12 +234,13 @@ def test_a_search_begins_at_the_prediction_of_its_trainer():
         success = points[0].head_dim >= 5
         return [{"status": "ok", "best_f1": float(success)}] * 8
 
-    for trainer in ("greedy", "joint"):
+    for trainer in ("greedy", "joint", "plain"):
         plan.search(PRESETS["quick"], curve, trainer, ask)
     first = dict(reversed(asked))
     for trainer, head_dim in first.items():
         assert abs(head_dim - curve.predicted(trainer) / 4) <= 0.5
-    assert len(asked) <= 2 * 16 / 3
+    assert first["plain"] > first["joint"]
+    assert len(asked) <= 3 * 16 / 3
 
 
 def test_a_diverged_run_counts_as_one_that_did_not_succeed():

@@ -13,7 +13,7 @@ from experiments.certificates.config import check
 from experiments.certificates.experiment import EXPERIMENT
 from experiments.certificates.records import CLAIMS, claim_rows, summary
 from experiments.certificates.units import KINDS, compute, grid, sizes
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.points import from_unit, to_units
 from experiments.reading import select
 from experiments.store import canonical

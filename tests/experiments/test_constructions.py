@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import cli, style
+from experiments.collecting import config_from, units_of
 from experiments.constructions import PRESETS, figures, table
 from experiments.constructions.claims import CLAIMS, claim_rows
 from experiments.constructions.config import Rounded, resolve
@@ -15,7 +16,6 @@ from experiments.constructions.experiment import EXPERIMENT
 from experiments.constructions.records import trained
 from experiments.constructions.search import batches, parts_of
 from experiments.constructions.units import KINDS, PrecisionPoint, compute, rounded_record
-from experiments.engine import config_from, units_of
 from experiments.points import from_unit, to_units
 from experiments.reading import select
 from experiments.store import canonical

@@ -8,7 +8,7 @@ import jax
 import pytest
 from rich.console import Console
 
-from experiments import cli, engine, environment, progress
+from experiments import cli, collecting, computing, engine, environment, progress
 from experiments.points import to_units
 from experiments.store import Store, canonical, checksum
 from tests.experiments import toy
@@ -156,7 +156,7 @@ def test_verify_takes_a_file_and_draws_anew(finished, tmp_path, capsys):
     monkey = engine.EXPERIMENTS | {"toy": TOY}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "EXPERIMENTS", monkey)
-        units = engine.units_of(toy.EXPERIMENT, CONFIG, data["records"])
+        units = collecting.units_of(toy.EXPERIMENT, CONFIG, data["records"])
     assert sum(len(rows) for _, rows in units) == len(data["records"]["points"])
     assert cli.main(["verify", TOY, "--out", str(tmp_path), "--batches", "-3"]) == 2
     assert "batches: expected a positive number, or 0 for all, got -3" in capsys.readouterr().err
@@ -308,14 +308,14 @@ def test_a_file_that_is_another_one_at_the_worker_is_refused(tmp_path):
     path.write_text("1\n")
     unit, _ = to_units(toy.EXPERIMENT.kinds, toy.EXPERIMENT.points(CONFIG))[0]
     with pytest.raises(ValueError, match="expected the file that the run began with"):
-        engine.work(TOY, {str(path): "0" * 64}, unit)
+        computing.work(TOY, {str(path): "0" * 64}, unit)
 
 
 def test_a_worker_that_cannot_import_the_experiment_says_what_to_do():
     with pytest.raises(
         ValueError, match=r"No module named 'my_own'.* worker on .* needs the same module: start"
     ):
-        engine.work("my_own:EXPERIMENT", {}, {})
+        computing.work("my_own:EXPERIMENT", {}, {})
 
 
 def test_time_of_nested_compilations_counts_once(monkeypatch):

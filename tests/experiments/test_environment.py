@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_written_is_no_reason_to_stop(tmp_path, monkeypa
 @pytest.mark.slow
 def test_a_second_process_compiles_next_to_nothing_and_gives_the_same(tmp_path):
     code = (
-        "import json\nfrom experiments.engine import work\nfrom experiments.points import to_units\n"
+        "import json\nfrom experiments.computing import work\nfrom experiments.points import to_units\n"
         "from experiments.capacity.experiment import EXPERIMENT\nfrom experiments.capacity.plan import Curve\n"
         "points = Curve(24, 24, 6, 2, 'gaussian', 'permutation')"
         ".points(EXPERIMENT.presets['smoke'], 'greedy', 3)\n"

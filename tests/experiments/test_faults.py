@@ -18,8 +18,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import cli, files
-from experiments.engine import Answer
+from experiments import cli, commands, files
+from experiments.computing import Answer
 from experiments.runner import Runner
 from experiments.store import Store
 from experiments.workers import InProcess
@@ -82,7 +82,7 @@ def test_killed_in_the_middle_of_a_batch_the_run_goes_on_from_what_was_finished(
     # The same run, but for the batch that takes a minute, which is given an end.
     path = next(tmp_path.glob("*.jsonl"))
     lines = [line.replace("60.0", "0.002") for line in before]
-    renamed = cli.places("toy", "smoke", json.loads(lines[0])["config"], True, tmp_path)[0]
+    renamed = files.places("toy", "smoke", json.loads(lines[0])["config"], True, tmp_path)[0]
     path.unlink()
     renamed.write_text("".join(line + "\n" for line in lines))
     assert run(tmp_path, "--delays", "0.001", "0.002") == 0
@@ -98,7 +98,7 @@ def test_an_interrupt_does_not_wait_for_a_batch_that_is_computed_in_the_process(
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=50)
     assert time.monotonic() - started < 30
-    assert process.returncode == cli.INTERRUPTED
+    assert process.returncode == commands.INTERRUPTED
     assert "interrupted; finished batches are in" in out
     assert "Traceback" not in out + err
     assert all("unit" in json.loads(line) for line in lines_of(tmp_path)[1:])
@@ -112,7 +112,7 @@ def test_an_interrupt_while_modules_are_imported_shows_no_traceback(monkeypatch,
     monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as left:
         runpy.run_module("experiments", run_name="__main__")
-    assert left.value.code == cli.INTERRUPTED
+    assert left.value.code == commands.INTERRUPTED
     assert capsys.readouterr().err == "interrupted\n"
 
 
@@ -286,7 +286,7 @@ def test_an_interrupt_ends_the_workers_too(tmp_path):
     wait_for_lines(process, tmp_path, 3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)  # its pipes close only when its workers are gone
-    assert process.returncode == cli.INTERRUPTED
+    assert process.returncode == commands.INTERRUPTED
     assert "Traceback" not in out + err
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments import cli
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.gap import PRESETS, figures, table
 from experiments.gap.config import check
 from experiments.gap.experiment import EXPERIMENT

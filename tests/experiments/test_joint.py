@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from experiments import cli
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.joint import PRESETS, figures, table
 from experiments.joint.config import ARMS, REFERENCE, check, head_dims
 from experiments.joint.experiment import EXPERIMENT

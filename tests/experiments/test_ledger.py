@@ -70,10 +70,10 @@ def test_without_records_nothing_is_tested_and_the_row_says_what_would(books):
 
 
 def test_a_run_that_lacks_what_is_asked_for_gives_no_verdict(books):
-    rows = books.replaced("pruning/paper", None)
+    rows = books.replaced("pruning/minilm", None)
     found = judge_entry(BY_NAME["alone"], rows)
     assert found.verdict == NOT_TESTED
-    assert found.measured == "would tell: `python -m experiments run pruning --preset paper`"
+    assert found.measured == "would tell: `python -m experiments run pruning --preset minilm`"
 
 
 @pytest.mark.parametrize("name", FLIPS)

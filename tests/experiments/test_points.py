@@ -84,6 +84,7 @@ def test_units_of_capacity_are_written_as_its_stores_have_them():
     }
     settings: dict[Trainer, dict[str, float]] = {
         "joint": {"learning_rate": 0.1, "max_steps": 6000},
+        "plain": {"learning_rate": 0.1, "max_steps": 6000},
         "greedy": {"restarts": 2},
         "polish": {"restarts": 2},
     }

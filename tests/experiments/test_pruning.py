@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from experiments import cli
-from experiments.engine import check_planned, checker
+from experiments.collecting import checker
+from experiments.computing import check_planned
 from experiments.points import from_unit, to_units
 from experiments.pruning import PRESETS, figures, table
 from experiments.pruning.claims import CLAIMS

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.points import to_units
 from experiments.pruning.claims import FLOAT32_ACCURACY, claim_rows
 from experiments.pruning.experiment import EXPERIMENT

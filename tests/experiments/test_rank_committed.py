@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.points import from_unit, to_units
 from experiments.rank.claims import claim_rows
 from experiments.rank.experiment import EXPERIMENT

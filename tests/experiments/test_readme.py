@@ -89,9 +89,15 @@ def test_values_of_several_sizes_carry_the_size():
     assert "best.h4" not in names
 
 
+def test_what_a_run_took_is_a_value_of_every_experiment(data):
+    assert readme.values("capacity", data)["core-minutes"] == "10"
+    assert "core-minutes" not in readme.values("capacity", {**data, "computing": None})
+
+
 def test_values_name_every_kind(data):
     names = values(data)
-    assert names["joint.h2"] == "not reached"
+    assert names["plain.h2"] == "not reached"
+    assert names["joint.h2"] == "28.0"
     assert names["best-ratio.h2"] == "–"
     assert names["partition.h2"] == "∞"
     assert names["exact.h1"] == "none"

@@ -172,7 +172,7 @@ def test_the_page_in_a_browser(report, tmp_path):
         for budget, said in (
             (11, "excluded by a theorem"),
             (19, "enough by the prediction"),
-            (32, "joint training by its"),
+            (32, "plain joint descent by its"),
         ):
             _set(browser, budget=grid.TOTAL_KEY_DIM.index(budget))
             assert said in browser.ask("document.getElementById('verdict').textContent")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.reading import select
 from experiments.retrieval.claims import claim_rows
 from experiments.retrieval.experiment import EXPERIMENT

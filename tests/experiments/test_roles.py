@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from experiments import cli
-from experiments.engine import comparable, units_of
+from experiments.collecting import comparable, units_of
 from experiments.points import from_unit
 from experiments.roles import table, text, treebank, units
 from experiments.roles.claims import CLAIMS, claim_rows

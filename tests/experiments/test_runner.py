@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments import workers
-from experiments.engine import Answer
+from experiments.computing import Answer
 from experiments.runner import Runner
 from experiments.store import Store
 from experiments.workers import InProcess, choose, device_share, make_executor

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments import cli
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.points import from_unit, to_units
 from experiments.reading import select
 from experiments.softmax import PRESETS, figures, table

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.reading import select
 from experiments.store import canonical
 from experiments.translation import plan

@@ -18,7 +18,7 @@ from experiments.tries.experiment import EXPERIMENT
 from experiments.tries.records import summary
 from experiments.tries.units import TriesPoint
 from theory.recognition import channel_scores, evaluate
-from theory.training import Channel, JointOptions, train_joint
+from theory.training import PLAIN, Channel, train_joint
 
 QUICK = PRESETS["quick"]
 SMALL = TriesPoint(17, 5, 2, 2, 4, 100, 0.1, "pruned", "wins", 0, 0, 0)
@@ -39,7 +39,7 @@ def test_many_heads_are_trained_as_by_the_trainer(trained):
         num_heads=4,
         head_dim=2,
         seeds=[0, 1],
-        options=JointOptions(learning_rate=0.1, max_steps=100),
+        options=replace(PLAIN, learning_rate=0.1, max_steps=100),
     )
     for a, b in zip(found.channels, channels, strict=True):
         np.testing.assert_array_equal(a.query_weights, b.query_weights)

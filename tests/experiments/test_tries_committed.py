@@ -10,7 +10,7 @@ import pytest
 from experiments.audit import records as audit_records
 from experiments.audit.experiment import EXPERIMENT as AUDIT
 from experiments.capacity.units import RECOVERED_F1, unpack_channel
-from experiments.engine import config_from, units_of
+from experiments.collecting import config_from, units_of
 from experiments.pretrained import installed
 from experiments.roles.text import available
 from experiments.store import canonical
@@ -93,7 +93,7 @@ def test_a_direct_run_is_that_of_capacity(name):
         (p["num_heads"], p["head_dim"], p["seed"]): p["best_f1"]
         for p in runs
         if (p["trainer"], p["num_items"], p["embedding"], p["graph"])
-        == ("joint", 96, "gaussian", "permutation")
+        == ("plain", 96, "gaussian", "permutation")
     }
     both = [
         (row["best_f1"] >= RECOVERED_F1, theirs[key] >= RECOVERED_F1)

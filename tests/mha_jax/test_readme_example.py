@@ -13,7 +13,7 @@ from tests.mha_jax.flax_layers import jit
 README = Path(__file__).parents[2] / "README.md"
 
 
-def _blocks():
+def kernel_blocks():
     """Python blocks of the section on the kernels."""
     section = re.search(
         r"^## Use the kernels in your model\n(.*?)^## ", README.read_text("utf-8"), re.DOTALL | re.MULTILINE
@@ -23,7 +23,7 @@ def _blocks():
 
 
 def test_the_example_trains_and_flaxs_module_takes_the_kernel():
-    train, own_modules = _blocks()
+    train, own_modules = kernel_blocks()
     names: dict[str, Any] = {"__name__": "readme"}
     exec(compile(train, str(README), "exec"), names)
     losses = np.array(names["losses"])

@@ -3,17 +3,22 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from theory.problems import make_problem
-from theory.training import JointOptions, train_joint
+from theory.training import PLAIN, JointOptions, train_joint
 from theory.training.sharded import arguments, make_mesh, optimise_on_mesh, train_joint_on_mesh
 
 HEADS, DIM, SEEDS = 4, 3, 2
-OPTIONS = JointOptions(max_steps=100)
+OPTIONS = {
+    "max": replace(PLAIN, max_steps=100),
+    "sum": replace(PLAIN, max_steps=100, aggregation="sum"),
+    "soft": JointOptions(max_steps=100),
+}
 
 
 def problems(num_items=22):
@@ -31,9 +36,8 @@ def problems(num_items=22):
     return np.stack([p.embeddings for p in made]), np.stack([p.graph.adjacency() for p in made])
 
 
-def sizes(aggregation="max"):
-    options = JointOptions(max_steps=100, aggregation=aggregation)
-    return {"num_heads": HEADS, "head_dim": DIM, "seeds": range(SEEDS), "options": options}
+def sizes(kind="max"):
+    return {"num_heads": HEADS, "head_dim": DIM, "seeds": range(SEEDS), "options": OPTIONS[kind]}
 
 
 def described(channels):
@@ -49,10 +53,10 @@ def described(channels):
     ]
 
 
-def program_of(shape):
-    """Collectives of a mesh's program, as a list for each of its computations that has any; its temporary memory."""
+def collectives(shape, kind):
+    """Collectives of a mesh's program, as a list for each of its computations that has any."""
     mesh = mesh_of(shape)
-    arrays, settings = arguments(*problems(), mesh=mesh, max_head_dim=DIM, **sizes())
+    arrays, settings = arguments(*problems(), mesh=mesh, max_head_dim=DIM, **sizes(kind))
     program = optimise_on_mesh.lower(*arrays, **settings).compile()
     kinds = "all-reduce|all-gather|collective-permute|all-to-all|reduce-scatter"
     found = [
@@ -60,7 +64,7 @@ def program_of(shape):
         for computation in re.split(r"\n\n", program.as_text() or "")
         if not computation.lstrip().startswith("ENTRY")
     ]
-    return {"collectives": sorted(kinds for kinds in found if kinds)}
+    return sorted(kinds for kinds in found if kinds)
 
 
 def allocated(shape, *, num_items, d_model, num_heads, head_dim, seeds):
@@ -69,7 +73,7 @@ def allocated(shape, *, num_items, d_model, num_heads, head_dim, seeds):
     items = rng.standard_normal((seeds, num_items, d_model))
     edges = np.broadcast_to(np.roll(np.eye(num_items, dtype=bool), 1, axis=1), (seeds, num_items, num_items))
     sizes = {"num_heads": num_heads, "head_dim": head_dim, "seeds": range(seeds), "max_head_dim": head_dim}
-    arrays, settings = arguments(items, edges, mesh=mesh_of(shape), options=OPTIONS, **sizes)
+    arrays, settings = arguments(items, edges, mesh=mesh_of(shape), options=OPTIONS["max"], **sizes)
     found = optimise_on_mesh.lower(*arrays, **settings).compile().memory_analysis()
     assert found is not None
     return (
@@ -92,8 +96,13 @@ def main(words):
         kinds = words[2:]
         out = {"one device": {a: described(train_joint(*problems(), **sizes(a))) for a in kinds}}
         for shape in json.loads(words[1]):
-            out[json.dumps(shape)] = program_of(shape) | {
-                a: described(train_joint_on_mesh(*problems(), mesh=mesh_of(shape), **sizes(a))) for a in kinds
+            mesh = mesh_of(shape)
+            out[json.dumps(shape)] = {
+                a: {
+                    "collectives": collectives(shape, a),
+                    "channels": described(train_joint_on_mesh(*problems(), mesh=mesh, **sizes(a))),
+                }
+                for a in kinds
             }
     else:
         jax.distributed.initialize(words[1], 2, int(words[2]))

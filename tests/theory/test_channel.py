@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from theory.channel import head_scores, max_over_heads, project, sum_over_heads
+from theory.channel import head_scores, max_over_heads, project, soft_max_over_heads, sum_over_heads
 
 # (heads, rows, columns, head_dim) and tile: one head; one fused block; fused blocks, the last one filled up;
 # products in one block, in full blocks, in blocks with the last one filled up. Tiles: none, one row, one that
@@ -273,3 +273,42 @@ def test_a_bad_tile_is_refused(tile):
 def test_bad_projections_are_refused(embeddings, weights, named):
     with pytest.raises(ValueError, match=rf"^{named}: expected .*, got \("):
         inspect.unwrap(project)(jnp.zeros(embeddings), jnp.zeros(weights))
+
+
+def _soft_reference(queries, keys, temperature):
+    return temperature * jax.nn.logsumexp(head_scores(queries, keys) / temperature, axis=0)
+
+
+@pytest.mark.parametrize(("heads", "temperature"), [(1, 0.7), (3, 5.0), (3, 0.05), (7, 1.0)])
+def test_soft_maximum_and_its_gradient_are_those_of_logsumexp(heads, temperature):
+    rng = np.random.default_rng(heads)
+    q, k = (jnp.asarray(rng.standard_normal((heads, n, 4)), jnp.float32) for n in (9, 11))
+    weight = jnp.asarray(rng.standard_normal((9, 11)), jnp.float32)
+    found, expected = (
+        jax.value_and_grad(lambda q, k, f=f: jnp.sum(weight * f(q, k, temperature)), argnums=(0, 1))(q, k)
+        for f in (soft_max_over_heads, _soft_reference)
+    )
+    # Exponents are scores over the temperature: their rounding is that many times the scores'.
+    tolerance = 64 * np.finfo(np.float32).eps * (1 + float(jnp.abs(head_scores(q, k)).max()) / temperature)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=10 * tolerance), found, expected
+    )
+
+
+def test_soft_maximum_lies_above_the_maximum_by_no_more_than_its_bound():
+    rng = np.random.default_rng(5)
+    q, k = (jnp.asarray(rng.standard_normal((5, n, 3)), jnp.float32) for n in (20, 30))
+    best, _ = max_over_heads(q, k)
+    for temperature in (0.01, 0.5, 4.0):
+        above = np.asarray(soft_max_over_heads(q, k, temperature) - best)
+        assert above.min() >= -1e-5
+        assert above.max() <= temperature * np.log(5) + 1e-5
+    equal = soft_max_over_heads(q.at[:].set(q[0]), k.at[:].set(k[0]), 2.0)
+    np.testing.assert_allclose(equal, head_scores(q, k)[0] + 2 * np.log(5), rtol=1e-5, atol=1e-5)
+
+
+def test_a_head_that_is_not_finite_shows_in_the_soft_maximum():
+    q, k = jnp.ones((2, 3, 2)), jnp.ones((2, 4, 2))
+    soft = np.asarray(soft_max_over_heads(q.at[1, 2, 0].set(jnp.nan), k, 1.0))
+    assert np.isnan(soft[2]).all()
+    assert np.isfinite(soft[:2]).all()

@@ -9,6 +9,8 @@ from scipy.stats import chi2
 from theory.graphs import (
     RelationalGraph,
     from_edges,
+    hub_graph,
+    log2_num_hub_graphs,
     log2_num_permutation_graphs,
     log2_num_random_graphs,
     log2_num_regular_graphs,
@@ -16,6 +18,7 @@ from theory.graphs import (
     random_graph,
     read_edges,
     regular_graph,
+    zipf_degrees,
 )
 
 
@@ -289,3 +292,38 @@ class TestFamilySizes:
             log2_num_regular_graphs(4, 4)
         with pytest.raises(ValueError, match=r"degree: expected an integer from 1 to .* = 3, got 0"):
             log2_num_regular_graphs(4, 0)
+
+
+class TestHubs:
+    @pytest.mark.parametrize(
+        ("num_items", "num_edges"), [(64, 64), (64, 512), (9, 17), (5, 10), (3, 1), (2, 2)]
+    )
+    def test_degrees_are_exact_and_edges_simple(self, num_items, num_edges):
+        degrees = zipf_degrees(num_items, num_edges)
+        assert degrees.sum() == num_edges
+        assert degrees.max() <= num_items // 2
+        assert (np.diff(degrees) <= 0).all()
+        for seed in range(3):
+            graph = hub_graph(num_items, num_edges, np.random.default_rng(seed))
+            adjacency = graph.adjacency()
+            assert adjacency.sum() == graph.num_edges == num_edges
+            assert not adjacency.diagonal().any()
+            np.testing.assert_array_equal(np.sort(adjacency.sum(axis=1))[::-1], degrees)
+
+    def test_degrees_fall_as_one_over_the_rank(self):
+        degrees = zipf_degrees(400, 1200)
+        np.testing.assert_allclose(degrees[:20] * np.arange(1, 21), degrees[0], rtol=0, atol=20)
+        assert degrees[0] > 10 * degrees[19]
+
+    def test_uniform_among_graphs_of_these_degrees(self):
+        # Degrees 2, 1, 1, 0: 12 orders, 3^3 sets of targets.
+        np.testing.assert_array_equal(zipf_degrees(4, 4), [2, 1, 1, 0])
+        rng = np.random.default_rng(0)
+        counts = Counter(hub_graph(4, 4, rng).edges.tobytes() for _ in range(3240))
+        _assert_uniform(counts, 324)
+        assert log2_num_hub_graphs(4, 4) == pytest.approx(math.log2(324), rel=1e-12)
+
+    @pytest.mark.parametrize(("num_items", "num_edges"), [(1, 1), (4, 0), (4, 9)])
+    def test_impossible_numbers_are_named(self, num_items, num_edges):
+        with pytest.raises(ValueError, match=r"num_(edges|items): expected"):
+            zipf_degrees(num_items, num_edges)

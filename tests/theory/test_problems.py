@@ -10,9 +10,11 @@ from safetensors.numpy import save_file
 
 from theory.embeddings import minilm_available, minilm_vectors, minilm_word_rows
 from theory.graphs import (
+    log2_num_hub_graphs,
     log2_num_permutation_graphs,
     log2_num_random_graphs,
     log2_num_regular_graphs,
+    zipf_degrees,
 )
 from theory.problems import (
     EMBEDDINGS,
@@ -29,7 +31,7 @@ from theory.relations import load_word_relations
 needs_minilm = pytest.mark.skipif(
     not minilm_available(), reason="MiniLM's wheel is not installed; `make models` does"
 )
-DRAWN = ("permutation", "regular", "random")
+DRAWN = ("permutation", "regular", "random", "hubs")
 WORDS = ("words", "words-shuffled")
 
 
@@ -116,6 +118,8 @@ class TestGraphs:
         random = _problem(graph="random", num_edges=67).graph.adjacency()
         assert random.sum() == 67
         assert len(set(random.sum(axis=1).tolist())) > 1
+        hubs = _problem(graph="hubs", num_edges=67).graph.adjacency()
+        np.testing.assert_array_equal(np.sort(hubs.sum(axis=1))[::-1], zipf_degrees(22, 67))
 
     def test_words_are_related(self):
         relations = load_word_relations()
@@ -308,6 +312,7 @@ class TestSizes:
         assert log2_family_size("permutation", 22, 22) == log2_num_permutation_graphs(22)
         assert log2_family_size("regular", 22, 66) == log2_num_regular_graphs(22, 3)
         assert log2_family_size("random", 22, 66) == log2_num_random_graphs(22, 66)
+        assert log2_family_size("hubs", 22, 66) == log2_num_hub_graphs(22, 66)
         for graph in (*WORDS, "edges.csv"):
             assert log2_family_size(graph, 22, 11) is None
         with pytest.raises(ValueError, match="num_edges: expected num_items = 22"):

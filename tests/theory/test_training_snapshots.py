@@ -1,16 +1,18 @@
 """`theory.training.snapshots`: a run is a prefix of its continuation, and the one that `train_joint` makes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from theory.problems import make_problem
-from theory.training import JointOptions, train_joint
+from theory.training import PLAIN, train_joint
 from theory.training.joint import initial_params, optimise_jointly
 from theory.training.snapshots import joint_snapshots
 
 ITEMS, WIDTH, HEADS, DIM = 23, 7, 3, 2
 SEEDS = (0, 5)
-OPTIONS = JointOptions(max_steps=50, patience=1000)
+OPTIONS = replace(PLAIN, max_steps=50, patience=1000)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ budget is ``D_K = h d_k``.
   `gordon_total_key_dim`.
 - Estimates for heads that choose their edges: `max_of_heads_requirement`, `max_of_heads_total_key_dim`,
   `first_moment_requirement`, `first_moment_total_key_dim`.
-- Empirical law (of joint gradient descent): `parameter_count_total_key_dim`.
+- Empirical law (of plain joint gradient descent): `parameter_count_total_key_dim`.
 
 All but `head_window`, `one_dimensional_f1_cap`, Gordon's and the estimates for free choice take numbers or
 arrays, which broadcast, and compute in float64: scalars give a Python float (or int), arrays a NumPy array. Errors are

@@ -39,9 +39,9 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
-from theory.bounds._numbers import Scalar, edge_count, integer
+from theory._numbers import Scalar, edge_count, integer
 from theory.bounds.gardner import width_requirement
-from theory.bounds.width import _head_dim
+from theory.bounds.width import head_dim_of
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(400)
 _TAUS = np.linspace(-6.0, 6.0, 601)
@@ -156,7 +156,7 @@ def first_moment_requirement(num_items: Scalar, num_edges: Scalar, num_heads: Sc
 
 def _budget(requirement: Callable[..., float], m: Scalar, e: Scalar, d: Scalar, h: Scalar) -> float:
     width = np.asarray(float(one_integer("d_model", d)))
-    return float(h * _head_dim(width, np.asarray(requirement(m, e, h))))
+    return float(h * head_dim_of(width, np.asarray(requirement(m, e, h))))
 
 
 def max_of_heads_total_key_dim(

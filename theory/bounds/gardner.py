@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import erfcx, ndtr
 
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     Scalar,
@@ -34,6 +34,7 @@ from theory.bounds._numbers import (
     checked,
     edge_count,
     integer,
+    integers,
     nonnegative,
     positive,
     result,
@@ -78,8 +79,8 @@ def _balance(log_ratio: Values) -> _Moments:
     return at
 
 
-def _requirement(p: Values, q: Values) -> Values:
-    """n(p, q), for p and q >= 0 of one shape."""
+def requirement(p: Values, q: Values) -> Values:
+    """`width_requirement` of checked arrays: n(p, q), for p and q >= 0 of one shape."""
     rare, common = np.minimum(p, q), np.maximum(p, q)
     some = rare > 0
     safe_rare, safe_common = np.where(some, rare, 1.0), np.where(some, common, 1.0)
@@ -109,7 +110,7 @@ def width_requirement(num_positive: Numbers, num_negative: Numbers) -> Result:
         ValueError: a negative, infinite or undefined number.
     """
     p, q = nonnegative("num_positive", num_positive), nonnegative("num_negative", num_negative)
-    return result(_requirement(*broadcast(num_positive=p, num_negative=q)))
+    return result(requirement(*broadcast(num_positive=p, num_negative=q)))
 
 
 def _fraction(value: Numbers) -> Float[np.ndarray, "..."]:
@@ -137,7 +138,7 @@ def gardner_capacity(positive_fraction: Numbers) -> Result:
         ValueError: f outside [0, 1] or NaN.
     """
     f = _fraction(positive_fraction)
-    n = _requirement(f, 1 - f)
+    n = requirement(f, 1 - f)
     return result(np.where(n > 0, 1 / np.where(n > 0, n, 1.0), np.inf))
 
 
@@ -201,7 +202,7 @@ def transition_width(num_positive: Numbers, num_negative: Numbers) -> Result:
     outside, above = at.density * at.outside, at.density * at.above
     below_squared = (1 + at.t**2) * at.inside + at.t * at.density
     above_squared = at.density * ((1 + at.t**2) * at.outside - at.t)
-    c = (common - rare) * at.density / _requirement(rare, common)
+    c = (common - rare) * at.density / requirement(rare, common)
     variance = rare * (
         at.inside + 2 * c * at.below + c * c * below_squared - (at.inside + c * at.below) ** 2
     ) + common * (outside - 2 * c * above + c * c * above_squared - (outside - c * above) ** 2)
@@ -231,7 +232,7 @@ def single_head_max_items(d_model: Numbers) -> Result:
     size = d * d
     # n >= p for f <= 1/2, so that m = d^2 is never below the root.
     low, high = np.ones_like(size), np.maximum(size, 2.0)
-    return result(solve_increasing(lambda m: _requirement(m, m * m - m), size, low, high))
+    return result(solve_increasing(lambda m: requirement(m, m * m - m), size, low, high))
 
 
 @overload
@@ -257,8 +258,7 @@ def convex_success_probability(num_items: Numbers, num_edges: Numbers, d_model: 
     """
     m, edges, d = broadcast(
         num_items=integer("num_items", num_items, 2),
-        num_edges=integer("num_edges", num_edges),
-        d_model=integer("d_model", d_model),
+        **integers(num_edges=num_edges, d_model=d_model),
     )
-    needed = _requirement(edge_count(edges, m), m * m - edges)
+    needed = requirement(edge_count(edges, m), m * m - edges)
     return result(ndtr((d * d - needed) / (_MEASURED_WIDTH * d)))

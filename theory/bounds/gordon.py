@@ -32,7 +32,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds._numbers import Scalar
+from theory._numbers import Scalar
 from theory.bounds.free_choice import one_integer, sizes
 
 _SEED = 20251130

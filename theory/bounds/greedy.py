@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, cast, overload
 import numpy as np
 from scipy.optimize import brentq
 
-from theory.bounds._numbers import Numbers, Result, Scalar, broadcast, integer, result
+from theory._numbers import Numbers, Result, Scalar, broadcast, integer, result
 from theory.bounds.gardner import single_head_max_items, width_requirement
 
 _FAR = 37.0  # beyond it the normal tail is below the smallest normal float64

@@ -1,4 +1,4 @@
-r"""Many heads with their edges dealt out beforehand, and the law that joint training follows.
+r"""Many heads with their edges dealt out beforehand, and the law that plain joint descent follows.
 
 Fixed even partition: each of ``h`` heads is given ``m'/h`` edges at random and must put all ``m^2 - m'``
 non-edges below the common threshold; the other heads' edges do not bind it. With
@@ -10,7 +10,7 @@ partition, and an *upper estimate* of what the task needs, because heads may cho
 means that this partition fails at ``d_k = d``, not that no channel exists.
 
 Parameter count: the same with the parameters ``d_k (2 d - d_k)`` of a rank-``d_k`` matrix in place of its
-width. An *empirical law* (ours) of joint gradient descent at about 3 to 8 heads, not a limit of the channel.
+width. An *empirical law* (ours) of plain joint descent at about 3 to 8 heads, not a limit of the channel.
 """
 
 from typing import Any, overload
@@ -18,19 +18,20 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     Scalar,
     broadcast,
     edge_count,
     integer,
+    integers,
     positive,
     result,
     solve_increasing,
 )
-from theory.bounds.gardner import _requirement
-from theory.bounds.width import _head_dim, _width
+from theory.bounds.gardner import requirement
+from theory.bounds.width import head_dim_of, width_of
 
 
 def _share_requirement(
@@ -39,11 +40,9 @@ def _share_requirement(
     """(n_h, d, h) of one head's share, in one shape."""
     m, edges, d, h = broadcast(
         num_items=integer("num_items", num_items, 2),
-        num_edges=integer("num_edges", num_edges),
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
+        **integers(num_edges=num_edges, d_model=d_model, num_heads=num_heads),
     )
-    return np.asarray(_requirement(edge_count(edges, m) / h, m * m - edges)), d, h
+    return np.asarray(requirement(edge_count(edges, m) / h, m * m - edges)), d, h
 
 
 @overload
@@ -74,7 +73,7 @@ def partition_head_dim(
         ValueError: a size out of range.
     """
     needed, d, _ = _share_requirement(num_items, num_edges, d_model, num_heads)
-    return result(_head_dim(d, needed))
+    return result(head_dim_of(d, needed))
 
 
 @overload
@@ -107,7 +106,7 @@ def partition_total_key_dim(
         ValueError: a size out of range.
     """
     needed, d, h = _share_requirement(num_items, num_edges, d_model, num_heads)
-    return result(h * _head_dim(d, needed))
+    return result(h * head_dim_of(d, needed))
 
 
 @overload
@@ -123,7 +122,7 @@ def parameter_count_total_key_dim(
 ) -> Result:
     """Budget at which the heads' parameters equal what a fixed even partition asks for.
 
-    ``D_K = h d_k`` with ``d_k (2 d - d_k) = n_h``. An *empirical law* (ours) of joint gradient descent;
+    ``D_K = h d_k`` with ``d_k (2 d - d_k) = n_h``. An *empirical law* (ours) of plain joint descent;
     better trainers stay far below it.
 
     Args:
@@ -171,11 +170,10 @@ def partition_max_edges(
     """
     m, d, h, k = broadcast(
         num_items=integer("num_items", num_items, 2),
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
+        **integers(d_model=d_model, num_heads=num_heads),
         head_dim=positive("head_dim", head_dim),
     )
-    return max_edges(m, h, _width(d, k))
+    return max_edges(m, h, width_of(d, k))
 
 
 def max_edges(num_items: Numbers, num_heads: Numbers, width: Numbers) -> Result:
@@ -199,7 +197,7 @@ def max_edges(num_items: Numbers, num_heads: Numbers, width: Numbers) -> Result:
     )
 
     def needed(edges: Any) -> Any:
-        return _requirement(edges / h, m * m - edges)
+        return requirement(edges / h, m * m - edges)
 
     low, high = np.zeros(m.shape), m * (m - 1.0)
     most = high

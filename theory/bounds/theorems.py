@@ -25,13 +25,14 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Bool, Int
 
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     Scalar,
     Values,
     broadcast,
     integer,
+    integers,
     nonnegative,
     positive,
     result,
@@ -103,9 +104,7 @@ def warren_bound(
     """
     bits, m, d, h = broadcast(
         log2_num_graphs=nonnegative("log2_num_graphs", log2_num_graphs),
-        num_items=integer("num_items", num_items),
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
+        **integers(num_items=num_items, d_model=d_model, num_heads=num_heads),
     )
 
     def enough(head_dim: Values) -> Bool[np.ndarray, "..."] | np.bool:

@@ -29,7 +29,7 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     Scalar,
@@ -39,7 +39,7 @@ from theory.bounds._numbers import (
     result,
     solve_increasing,
 )
-from theory.bounds.gardner import _requirement
+from theory.bounds.gardner import requirement
 
 MONTE_CARLO_MAX_D_MODEL = 32
 _SEED = 20250929
@@ -92,7 +92,8 @@ def _table(d_model: int) -> Float[np.ndarray, " d_plus_1"]:
     return table
 
 
-def _width(d: Float[np.ndarray, "..."], head_dim: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+def width_of(d: Float[np.ndarray, "..."], head_dim: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """`matrix_width` of checked arrays."""
     out = np.empty(d.shape)
     for value in np.unique(d):
         here = d == value
@@ -101,8 +102,8 @@ def _width(d: Float[np.ndarray, "..."], head_dim: Float[np.ndarray, "..."]) -> F
     return out
 
 
-def _head_dim(d: Float[np.ndarray, "..."], width: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Inverse of `_width` in head_dim; infinite where even d_k = d is not enough."""
+def head_dim_of(d: Float[np.ndarray, "..."], width: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Inverse of `width_of` in head_dim; infinite where even d_k = d is not enough."""
     out = np.empty(d.shape)
     for value in np.unique(d):
         here = d == value
@@ -132,7 +133,7 @@ def matrix_width(d_model: Numbers, head_dim: Numbers) -> Result:
         ValueError: d_model is not a positive integer, or head_dim not a positive number.
     """
     d, k = broadcast(d_model=integer("d_model", d_model), head_dim=positive("head_dim", head_dim))
-    return result(_width(d, k))
+    return result(width_of(d, k))
 
 
 @overload
@@ -162,5 +163,5 @@ def held_edges(num_items: Numbers, d_model: Numbers, head_dim: Numbers) -> Resul
         d_model=integer("d_model", d_model),
         head_dim=positive("head_dim", head_dim),
     )
-    held = solve_increasing(lambda p: _requirement(p, m * m - m), _width(d, k), np.zeros(m.shape), 1.0 * m)
+    held = solve_increasing(lambda p: requirement(p, m * m - m), width_of(d, k), np.zeros(m.shape), 1.0 * m)
     return result(held)

@@ -1,6 +1,6 @@
 """How many heads at a given budget: the window that the predictions leave open."""
 
-from theory.bounds._numbers import Scalar, integer
+from theory._numbers import Scalar, integer
 from theory.bounds.partition import partition_total_key_dim
 from theory.bounds.theorems import one_dimensional_cap
 

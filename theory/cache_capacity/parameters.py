@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     Values,
     broadcast,
     integer,
+    integers,
     nonnegative,
     positive,
     result,
@@ -48,9 +49,7 @@ def shared_key_parameters(
         ValueError: a size out of range.
     """
     d, h, g, k = broadcast(
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
-        num_kv_heads=integer("num_kv_heads", num_kv_heads),
+        **integers(d_model=d_model, num_heads=num_heads, num_kv_heads=num_kv_heads),
         head_dim=positive("head_dim", head_dim),
     )
     group_of(h, g)
@@ -73,8 +72,7 @@ def latent_parameters(d_model: Numbers, num_heads: Numbers, head_dim: Numbers, l
         ValueError: a size out of range.
     """
     d, h, k, c = broadcast(
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
+        **integers(d_model=d_model, num_heads=num_heads),
         head_dim=positive("head_dim", head_dim),
         latent_dim=positive("latent_dim", latent_dim),
     )
@@ -134,9 +132,7 @@ def shared_key_head_dim(
         ValueError: a size out of range.
     """
     d, h, g, p = broadcast(
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
-        num_kv_heads=integer("num_kv_heads", num_kv_heads),
+        **integers(d_model=d_model, num_heads=num_heads, num_kv_heads=num_kv_heads),
         num_parameters=positive("num_parameters", num_parameters),
     )
     group_of(h, g)
@@ -171,9 +167,7 @@ def latent_dim_of_parameters(
         ValueError: a size out of range.
     """
     d, h, k, p = broadcast(
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
-        head_dim=integer("head_dim", head_dim),
+        **integers(d_model=d_model, num_heads=num_heads, head_dim=head_dim),
         num_parameters=positive("num_parameters", num_parameters),
     )
     return result(np.minimum(latent_dim_of(p, d, h, k), np.minimum(d, h * k)))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from theory.bounds import matrix_width
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     Values,
     broadcast,
     edge_count,
     integer,
+    integers,
     positive,
     result,
     solve_increasing,
 )
-from theory.bounds.gardner import _requirement
+from theory.bounds import matrix_width
+from theory.bounds.gardner import requirement
 from theory.cache_capacity.parameters import Array, group_of, head_dim_of, latent_dim_of
 from theory.cache_capacity.widths import by_table, each, latent_value, latent_width, shared_key_width
 
@@ -27,12 +28,10 @@ def _needed(
     """(n_h, d, h, last) in one shape."""
     m, edges, d, h, other = broadcast(
         num_items=integer("num_items", num_items, 2),
-        num_edges=integer("num_edges", num_edges),
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
+        **integers(num_edges=num_edges, d_model=d_model, num_heads=num_heads),
         **last,
     )
-    return np.asarray(_requirement(edge_count(edges, m) / h, m * m - edges)), d, h, other
+    return np.asarray(requirement(edge_count(edges, m) / h, m * m - edges)), d, h, other
 
 
 def shared_key_cache_dims(
@@ -161,9 +160,7 @@ def latent_parameter_cache_dims(
 def _max_items(width: Values, h: Values) -> Values:
     """The permutation whose share of one of ``h`` heads asks for ``width``."""
     high = np.maximum(h * width, 2.0)  # n(p, q) >= p for p <= q
-    return np.asarray(
-        solve_increasing(lambda m: _requirement(m / h, m * m - m), width, np.ones_like(h), high)
-    )
+    return np.asarray(solve_increasing(lambda m: requirement(m / h, m * m - m), width, np.ones_like(h), high))
 
 
 def shared_key_max_items(
@@ -187,9 +184,7 @@ def shared_key_max_items(
         ValueError: a size out of range.
     """
     d, h, g, c = broadcast(
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
-        num_kv_heads=integer("num_kv_heads", num_kv_heads),
+        **integers(d_model=d_model, num_heads=num_heads, num_kv_heads=num_kv_heads),
         cache_dims=positive("cache_dims", cache_dims),
     )
     width = np.asarray(shared_key_width(d, h, g, c / g))

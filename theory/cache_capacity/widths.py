@@ -39,15 +39,15 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from theory.bounds import matrix_width
-from theory.bounds._numbers import (
+from theory._numbers import (
     Numbers,
     Result,
     broadcast,
-    integer,
+    integers,
     positive,
     result,
 )
+from theory.bounds import matrix_width
 from theory.cache_capacity.parameters import Array, group_of
 
 MONTE_CARLO_MAX_D_MODEL = 32
@@ -205,9 +205,7 @@ def shared_key_width(
         ValueError: a size out of range.
     """
     d, h, g, k = broadcast(
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
-        num_kv_heads=integer("num_kv_heads", num_kv_heads),
+        **integers(d_model=d_model, num_heads=num_heads, num_kv_heads=num_kv_heads),
         head_dim=positive("head_dim", head_dim),
     )
     return result(by_table(d, group_of(h, g), k, lambda k, table: np.interp(k, np.arange(len(table)), table)))
@@ -242,9 +240,7 @@ def latent_width(d_model: Numbers, num_heads: Numbers, head_dim: Numbers, latent
         ValueError: a size out of range.
     """
     d, h, k, c = broadcast(
-        d_model=integer("d_model", d_model),
-        num_heads=integer("num_heads", num_heads),
-        head_dim=integer("head_dim", head_dim),
+        **integers(d_model=d_model, num_heads=num_heads, head_dim=head_dim),
         latent_dim=positive("latent_dim", latent_dim),
     )
     return result(each(_latent_width, d, h, k, c))

@@ -68,8 +68,8 @@ def numerical_rank(matrix: Float[np.ndarray, "n s"], tolerance: float | None = N
 def log_tolerance(pattern: Float[np.ndarray, "n s"]) -> float:
     """Below this, singular values of ``log P C`` may be rounding errors of P (in the dtype that P comes in).
 
-    An entry of P is off by some eps (1 + |log P|) times itself, so its logarithm by as much; n such errors in a row,
-    all of one sign, make a singular value of n times that. We allow 4.
+    An entry of P is off by some ``eps (1 + |log P|)`` times itself, so its logarithm by as much; n such errors in a
+    row, all of one sign, make a singular value of n times that. We allow 4.
 
     Raises:
         ValueError: unless P is positive with rows that sum to 1.

@@ -1,8 +1,9 @@
 """Trainers of key-query channels behind one interface: `train(name, embeddings, adjacency, ...)`.
 
-What a trainer finds is a lower bound on what the channel can do, never a limit of it: three are kept side by side.
+What a trainer finds is a lower bound on what the channel can do, never a limit of it: four are kept side by side.
 
-- ``joint``: gradient descent on all heads at once (`theory.training.joint`);
+- ``joint``: gradient descent on all heads at once, on a maximum that hardens (`theory.training.joint`);
+- ``plain``: the same as it is usually done, on the hard maximum from the first step (`theory.training.joint.PLAIN`);
 - ``greedy``: head by head, each head choosing the edges it can hold (`theory.training.greedy`);
 - ``polish``: all heads at once, started from the greedy channel (`theory.training.polish`).
 
@@ -21,14 +22,15 @@ from jaxtyping import Bool, Float
 
 from theory.training.annealed import AnnealedOptions, train_annealed
 from theory.training.greedy import train_greedy
-from theory.training.joint import JointOptions, train_joint
+from theory.training.joint import PLAIN, JointOptions, train_joint
 from theory.training.polish import PolishOptions, train_polish
 from theory.training.types import Channel, GreedyOptions
 
-Trainer = Literal["joint", "greedy", "polish"]
-TRAINERS: tuple[Trainer, ...] = ("joint", "greedy", "polish")
+Trainer = Literal["joint", "plain", "greedy", "polish"]
+TRAINERS: tuple[Trainer, ...] = ("joint", "plain", "greedy", "polish")
 
 __all__ = [
+    "PLAIN",
     "TRAINERS",
     "AnnealedOptions",
     "Channel",
@@ -67,7 +69,7 @@ def train(
         head_dim: key dimension of a head, ``d_k``.
         seeds: one per problem; they decide initial weights and random starts.
         max_head_dim: width the program is compiled for, so that one program serves a sweep; ``head_dim`` if None.
-        joint_options: settings of ``joint``.
+        joint_options: settings of ``joint``, or of ``plain``: `PLAIN`'s where None.
         greedy_options: settings of ``greedy`` and of the start of ``polish``.
         polish_options: settings of ``polish`` after its start.
 
@@ -79,6 +81,8 @@ def train(
     """
     if trainer == "joint":
         run = partial(train_joint, options=joint_options)
+    elif trainer == "plain":
+        run = partial(train_joint, options=joint_options or PLAIN)
     elif trainer == "greedy":
         run = partial(train_greedy, options=greedy_options)
     elif trainer == "polish":

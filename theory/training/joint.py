@@ -1,14 +1,22 @@
 """Joint training: all heads at once, by gradient descent on the maximum over heads.
 
-The loss is binary cross-entropy on ``exp(log_scale) * max_i s_i(u, v) - offset`` over all ``m^2`` pairs, with edges
-weighted by ``sqrt(non-edges / edges)`` unless told otherwise (without any weight the many non-edges hold the scores
-down and more steps are needed). The weight shifts the logit at which an edge is as likely as not from 0 to its own
-logarithm, and that is where the channel's threshold is put. Adam at a constant learning rate.
+Under a hard maximum the gradient of a pair reaches its winning head alone: who wins an edge is decided by the accident
+of initial weights, and training only fits that partition (`experiments.joint` measures it). Therefore the default
+*anneals*: a soft maximum over heads whose temperature falls linearly to a hundredth over the first 60% of the steps,
+so that every head sees every pair until late, and a squared hinge, ``max(0, 1 - y (l - b))^2`` on the logits
+``l = exp(log_scale) * score``, which lets go of pairs that are right. `PLAIN` is joint training as it is usually done:
+the hard maximum and binary cross-entropy on ``l - b`` throughout, stopped where the loss falls no more.
+
+The loss is a mean over all ``m^2`` pairs, with edges weighted by ``sqrt(non-edges / edges)`` unless told otherwise
+(without any weight the many non-edges hold the scores down and more steps are needed). For cross-entropy the weight
+shifts the logit at which an edge is as likely as not from 0 to its own logarithm, and that is where the channel's
+threshold is put; the hinge has it at 0. Adam at a constant learning rate.
 
 One compiled program serves every ``head_dim`` up to ``max_head_dim`` (see `theory.training.types`) and all seeds at
-once. Every run watches itself: it freezes when its own threshold answers every pair right, when its loss has stopped
-falling, or when it is no longer finite, and nothing of it changes afterwards, so a run does not depend on its
-neighbours in the batch. Of a run that separated its graph at some look, the latest weights that did are the result.
+once. Every run watches itself: it freezes when its own threshold answers every pair right (under the hard maximum,
+also while the soft one is trained), when its loss has stopped falling where ``patience`` is given, or when it is no
+longer finite, and nothing of it changes afterwards, so a run does not depend on its neighbours in the batch. Of a run
+that separated its graph at some look, the latest weights that did are the result.
 """
 
 from __future__ import annotations
@@ -24,36 +32,80 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from theory.channel import max_over_heads, project, sum_over_heads
+from theory.channel import max_over_heads, project, soft_max_over_heads, sum_over_heads
 from theory.problems import seeded_rng
 from theory.training.types import Channel, check_batch, initial_factors
 
 Params = dict[str, Array]
 
 
+SETTLED = 0.6
+"""Share of the steps over which the temperature falls."""
+COLDEST = 0.01
+"""Share of the first temperature at which the soft maximum stays."""
+
+
 @dataclass(frozen=True)
 class JointOptions:
-    """Settings of joint training.
+    """Settings of joint training; the defaults anneal, `PLAIN` does not.
 
     Attributes:
         learning_rate: Adam's, constant.
-        max_steps: cap on optimiser steps; a multiple of ``check_every`` is taken.
+        max_steps: cap on optimiser steps, over which the temperature falls; a multiple of ``check_every`` is taken.
         check_every: steps between two looks at recovery and plateau.
-        patience: checks without a new lowest loss (by at least ``min_fall``) after which a run stops.
-        min_fall: relative fall of the mean loss between checks that counts as falling.
+        patience: looks without a new lowest loss (by at least ``min_fall``) after which a run stops; None for never.
+        min_fall: relative fall of the mean loss between looks that counts as falling.
         positive_weight: weight of an edge in the loss; None for ``sqrt(non-edges / edges)``.
         init_scale: standard deviation of initial weights, for embeddings of unit norm.
         aggregation: "max", or "sum" as the control that cannot gain from heads.
+        temperature: of the soft maximum at the first step, in units of logits; 0 for the hard maximum throughout.
+        loss: "hinge" (squared) or "cross-entropy".
     """
 
     learning_rate: float = 0.1
     max_steps: int = 6000
     check_every: int = 50
-    patience: int = 10
+    patience: int | None = None
     min_fall: float = 0.01
     positive_weight: float | None = None
     init_scale: float = 0.3
     aggregation: str = "max"
+    temperature: float = 5.0
+    loss: str = "hinge"
+
+
+PLAIN = JointOptions(patience=10, temperature=0.0, loss="cross-entropy")
+"""Joint training as it is usually done."""
+
+
+class Setting(NamedTuple):
+    """What of the options a compiled loss depends on.
+
+    Attributes:
+        aggregation: over heads.
+        soft: whether the maximum is softened.
+        loss: as in `JointOptions`.
+    """
+
+    aggregation: str
+    soft: bool
+    loss: str
+
+    @classmethod
+    def of(cls, options: JointOptions) -> Setting:
+        """Of these options.
+
+        Raises:
+            ValueError: another aggregation or loss, or a negative temperature.
+        """
+        if options.aggregation not in ("max", "sum"):
+            raise ValueError(f"aggregation: expected 'max' or 'sum', got {options.aggregation!r}")
+        if options.loss not in ("hinge", "cross-entropy"):
+            raise ValueError(f"loss: expected 'hinge' or 'cross-entropy', got {options.loss!r}")
+        if not 0 <= options.temperature < np.inf:
+            raise ValueError(f"temperature: expected a number of at least 0, got {options.temperature}")
+        soft = options.temperature > 0 and options.aggregation == "max"
+        return cls(options.aggregation, soft, options.loss)
 
 
 class _State(NamedTuple):
@@ -68,37 +120,19 @@ class _State(NamedTuple):
     done: Bool[Array, ""]
 
 
-def _scores(params: Params, embeddings: Float[Array, "m d"], aggregation: str) -> Float[Array, "m m"]:
-    queries, keys = (project(embeddings, params[name]) for name in ("query", "key"))
-    return max_over_heads(queries, keys)[0] if aggregation == "max" else sum_over_heads(queries, keys)
+def penalties(
+    logits: Float[Array, "t m"], edges: Bool[Array, "t m"], setting: Setting
+) -> Float[Array, "t m"]:
+    """Loss of every pair, without weights."""
+    signed = jnp.where(edges, logits, -logits)
+    if setting.loss == "hinge":
+        return jnp.square(jnp.maximum(1.0 - signed, 0.0))
+    return jax.nn.softplus(-signed)
 
 
-def _loss(
-    params: Params,
-    embeddings: Float[Array, "m d"],
-    adjacency: Bool[Array, "m m"],
-    weight: Float[Array, ""],
-    aggregation: str,
-) -> Float[Array, ""]:
-    logits = jnp.exp(params["log_scale"]) * _scores(params, embeddings, aggregation) - params["offset"]
-    signed = jnp.where(adjacency, -logits, logits)
-    weights = jnp.where(adjacency, weight, 1.0)
-    return jnp.sum(weights * jax.nn.softplus(signed)) / jnp.sum(weights)
-
-
-def _judged(
-    params: Params,
-    embeddings: Float[Array, "m d"],
-    adjacency: Bool[Array, "m m"],
-    weight: Float[Array, ""],
-    aggregation: str,
-) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-    """Whether some threshold answers every pair right, and whether the channel's own does."""
-    logits = jnp.exp(params["log_scale"]) * _scores(params, embeddings, aggregation) - params["offset"]
-    lowest = jnp.min(logits, where=adjacency, initial=jnp.inf)
-    highest = jnp.max(logits, where=~adjacency, initial=-jnp.inf)
-    own = jnp.log(weight)
-    return lowest > highest, (lowest > own) & (highest <= own)
+def own_logit(weight: Float[Array, ""], setting: Setting) -> Float[Array, ""]:
+    """The logit above which a channel says edge."""
+    return jnp.zeros_like(weight) if setting.loss == "hinge" else jnp.log(weight)
 
 
 class Ended(NamedTuple):
@@ -115,54 +149,128 @@ class Ended(NamedTuple):
 
 
 class Whole:
-    """How a device that has whole problems computes: without others (`theory.training.sharded` has another way)."""
+    """How a device that has whole problems computes; `theory.training.sharded` and `shared_keys` have other ways."""
 
-    def loss_and_gradient(self, params: Params, x, a, weight, aggregation: str) -> tuple[Array, Params]:
-        """Loss of one problem, and its gradient."""
-        return jax.value_and_grad(_loss)(params, x, a, weight, aggregation)
+    def logits(
+        self, params: Params, x: Array, edges: Array, setting: Setting, temperature: Array | None
+    ) -> Float[Array, "t m"]:
+        """The channel's logits, less its offset; over the hard maximum where there is no temperature."""
+        queries, keys = project(x, params["query"]), project(x, params["key"])
+        scale = jnp.exp(params["log_scale"])
+        if setting.aggregation == "sum":
+            return scale * sum_over_heads(queries, keys) - params["offset"]
+        if temperature is None:
+            return scale * max_over_heads(queries, keys)[0] - params["offset"]
+        return soft_max_over_heads(scale * queries, keys, temperature) - params["offset"]
 
-    def judged(self, params: Params, x, a, weight, aggregation: str) -> tuple[Array, Array]:
+    def total_weight(self, x: Array, edges: Array, weight: Array) -> Array:
+        """Sum of all pairs' weights."""
+        return jnp.sum(jnp.where(edges, weight, 1.0))
+
+    def over_rows(self, reduce: Any, values: Any) -> Any:
+        """Reduce over the devices that share a problem's rows: none here."""
+        return values
+
+    def loss_and_gradient(
+        self, params: Params, x: Array, edges: Array, weight: Array, setting: Setting, temperature: Array
+    ) -> tuple[Array, Params]:
+        """Loss of one problem, and its gradient; each device differentiates the loss of its own rows."""
+        weights = jnp.where(edges, weight, 1.0)
+        everything = self.total_weight(x, edges, weight)
+
+        def own(params: Params) -> Array:
+            logits = self.logits(params, x, edges, setting, temperature if setting.soft else None)
+            return jnp.sum(weights * penalties(logits, edges, setting)) / everything
+
+        return self.over_rows(jax.lax.psum, jax.value_and_grad(own)(params))
+
+    def judged(
+        self, params: Params, x: Array, edges: Array, weight: Array, setting: Setting
+    ) -> tuple[Array, Array]:
         """Whether some threshold answers every pair right, and whether the channel's own does."""
-        return _judged(params, x, a, weight, aggregation)
+        logits = self.logits(params, x, edges, setting, None)
+        lowest = self.over_rows(jax.lax.pmin, jnp.min(logits, where=edges, initial=jnp.inf))
+        highest = self.over_rows(jax.lax.pmax, jnp.max(logits, where=~edges, initial=-jnp.inf))
+        own = own_logit(weight, setting)
+        return lowest > highest, (lowest > own) & (highest <= own)
 
     def all_done(self, done: Bool[Array, " b"]) -> Bool[Array, ""]:
         """Whether no run is left."""
         return jnp.all(done)
 
 
+class Scalars(NamedTuple):
+    """Numbers that a compiled program takes as they come.
+
+    Attributes:
+        weight: of an edge.
+        learning_rate: Adam's.
+        patience: looks.
+        min_fall: of the mean loss between looks.
+        temperature: at the first step.
+    """
+
+    weight: Array | np.ndarray
+    learning_rate: Array | np.ndarray
+    patience: Array | np.ndarray
+    min_fall: Array | np.ndarray
+    temperature: Array | np.ndarray
+
+
+def scalars_of(weight: float, options: JointOptions) -> Scalars:
+    """The numbers of these options."""
+    patience = np.iinfo(np.int32).max if options.patience is None else options.patience
+    return Scalars(
+        np.asarray(weight, np.float32),
+        np.asarray(options.learning_rate, np.float32),
+        np.asarray(patience, np.int32),
+        np.asarray(options.min_fall, np.float32),
+        np.asarray(options.temperature, np.float32),
+    )
+
+
+def static_of(options: JointOptions) -> dict[str, Any]:
+    """What a program is compiled for."""
+    return {
+        "max_steps": options.max_steps,
+        "check_every": options.check_every,
+        "setting": Setting.of(options),
+    }
+
+
 def optimise(
     params: Params,
     embeddings: Float[Array, "b m d"],
     adjacency: Bool[Array, "b t m"],
-    weight: Float[Array, ""],
-    learning_rate: Float[Array, ""],
-    patience: Array,
-    min_fall: Float[Array, ""],
+    scalars: Scalars,
     *,
     max_steps: int,
     check_every: int,
-    aggregation: str,
+    setting: Setting,
     way: Whole,
 ) -> _State:
     """All runs of a batch, traced into one loop; ``way`` says how a problem's loss and gradient come about."""
-    optimiser = optax.inject_hyperparams(optax.adam)(learning_rate=learning_rate)
+    optimiser = optax.inject_hyperparams(optax.adam)(learning_rate=scalars.learning_rate)
+    weight, warmest = jnp.asarray(scalars.weight), jnp.asarray(scalars.temperature)
 
-    def step(carry, _, x, a):
+    def step(carry, index, x, a):
         params, state = carry
-        loss, grads = way.loss_and_gradient(params, x, a, weight, aggregation)
+        progress = index.astype(warmest.dtype) / (SETTLED * max_steps)
+        left = jnp.maximum(1.0 - progress, COLDEST)
+        loss, grads = way.loss_and_gradient(params, x, a, weight, setting, warmest * left)
         updates, state = optimiser.update(grads, state)
         return (jax.tree.map(jnp.add, params, updates), state), loss
 
-    def chunk(run: _State, x, a) -> _State:
+    def chunk(run: _State, x, a, taken) -> _State:
         (params, state), losses = jax.lax.scan(
-            partial(step, x=x, a=a), (run.params, run.optimiser), None, length=check_every
+            partial(step, x=x, a=a), (run.params, run.optimiser), taken + jnp.arange(check_every)
         )
         loss = jnp.mean(losses)
-        fell = loss < run.lowest * (1.0 - min_fall)
+        fell = loss < run.lowest * (1.0 - scalars.min_fall)
         stale = jnp.where(fell, 0, run.stale + 1)
-        separates, right = way.judged(params, x, a, weight, aggregation)
+        separates, right = way.judged(params, x, a, weight, setting)
         kept = jax.tree.map(lambda old, new: jnp.where(separates | ~run.found, new, old), run.kept, params)
-        done = right | (stale >= patience) | ~jnp.isfinite(loss)
+        done = right | (stale >= scalars.patience) | ~jnp.isfinite(loss)
         lowest = jnp.where(fell, loss, run.lowest)
         new = _State(
             params, kept, run.found | separates, state, lowest, stale, run.steps + check_every, loss, done
@@ -181,28 +289,25 @@ def optimise(
 
     def advance(carry):
         taken, runs = carry
-        return taken + check_every, jax.vmap(chunk)(runs, embeddings, adjacency)
+        following = jax.vmap(partial(chunk, taken=taken))(runs, embeddings, adjacency)
+        return taken + check_every, following
 
-    return jax.lax.while_loop(unfinished, advance, (0, jax.vmap(start)(params)))[1]
+    return jax.lax.while_loop(unfinished, advance, (jnp.zeros((), jnp.int32), jax.vmap(start)(params)))[1]
 
 
-@partial(jax.jit, static_argnames=("max_steps", "check_every", "aggregation"))
+@partial(jax.jit, static_argnames=("max_steps", "check_every", "setting"))
 def _optimise(
     params: Params,
     embeddings: Float[Array, "b m d"],
     adjacency: Bool[Array, "b m m"],
-    weight: Float[Array, ""],
-    learning_rate: Float[Array, ""],
-    patience: Array,
-    min_fall: Float[Array, ""],
+    scalars: Scalars,
     *,
     max_steps: int,
     check_every: int,
-    aggregation: str,
+    setting: Setting,
 ) -> _State:
-    settings = {"max_steps": max_steps, "check_every": check_every, "aggregation": aggregation}
-    scalars = weight, learning_rate, patience, min_fall
-    return optimise(params, embeddings, adjacency, *scalars, **settings, way=Whole())
+    static = {"max_steps": max_steps, "check_every": check_every, "setting": setting}
+    return optimise(params, embeddings, adjacency, scalars, **static, way=Whole())
 
 
 def initial_params(
@@ -247,13 +352,8 @@ def optimise_jointly(
             {name: jnp.asarray(leaf) for name, leaf in params.items()},
             jnp.asarray(embeddings, jnp.float32),
             jnp.asarray(adjacency),
-            jnp.float32(weight),
-            jnp.float32(options.learning_rate),
-            jnp.int32(options.patience),
-            jnp.float32(options.min_fall),
-            max_steps=options.max_steps,
-            check_every=options.check_every,
-            aggregation=options.aggregation,
+            scalars_of(weight, options),
+            **static_of(options),
         )
     )
     return Ended(runs.kept, channels_of(runs.kept, runs.loss, runs.steps, weight, head_dim, options))
@@ -279,7 +379,7 @@ def channels_of(
     channels = []
     for b in range(len(loss)):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            offset = kept["offset"][b] + np.log(weight)
+            offset = kept["offset"][b] + (0.0 if options.loss == "hinge" else np.log(weight))
             threshold = float(offset / np.exp(kept["log_scale"][b]))
         leaves = (loss[b], threshold, *(leaf[b] for leaf in kept.values()))
         finite = all(np.isfinite(leaf).all() for leaf in leaves)
@@ -321,7 +421,7 @@ def train_joint(
         options: settings of the trainer.
 
     Raises:
-        ValueError: as `theory.training.types.check_batch`.
+        ValueError: as `theory.training.types.check_batch`, or a setting that is none.
     """
     options = options or JointOptions()
     width = head_dim if max_head_dim is None else max_head_dim

@@ -5,7 +5,9 @@ sources) along ``row``: a device scores its rows against all items with its head
 others, at every step:
 
 - over ``head``: the best score of every pair and which device has it, two all-reduces of the local ``(t, m)`` scores of
-  each seed; the gradient of a pair goes to its winner alone, so that nothing is sent backwards;
+  each seed; the gradient of a pair goes to its winner alone, so that nothing is sent backwards. While the maximum is
+  soft: the best of the devices' soft maxima and the sum of their exponentials, two as well, and each device's share of
+  the gradient is known to it but for that of the logits' scale, a sum of one number;
 - over ``row``: the sum of gradients and losses, one all-reduce of what a device has of the weights;
 - over ``data``: nothing; once in ``check_every`` steps all devices agree on whether to go on.
 
@@ -30,15 +32,19 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float
 
-from theory.channel import max_over_heads, project, sum_over_heads
+from theory.channel import max_over_heads, project, soft_max_over_heads, sum_over_heads
 from theory.training.joint import (
     JointOptions,
     Params,
+    Scalars,
+    Setting,
     Whole,
     channels_of,
     edge_weight,
     initial_params,
     optimise,
+    scalars_of,
+    static_of,
 )
 from theory.training.types import Channel, check_batch
 
@@ -84,6 +90,26 @@ _best.defvjp(_best_forward, _best_backward)
 
 
 @jax.custom_vjp
+def _soft_best(soft: Array, temperature: Array) -> Array:
+    """The soft maximum over all devices of the head axis, of theirs; each gets the gradient's share of its heads."""
+    return _soft_best_forward(soft, temperature)[0]
+
+
+def _soft_best_forward(soft: Array, temperature: Array):
+    best = lax.pmax(soft, "head")
+    total = best + temperature * jnp.log(lax.psum(jnp.exp((soft - best) / temperature), "head"))
+    return total, (jnp.exp((soft - total) / temperature), temperature)
+
+
+def _soft_best_backward(residuals: tuple[Array, Array], gradient: Array):
+    share, temperature = residuals
+    return gradient * share, jnp.zeros_like(temperature)
+
+
+_soft_best.defvjp(_soft_best_forward, _soft_best_backward)
+
+
+@jax.custom_vjp
 def _total(scores: Array) -> Array:
     """The sum over all devices of the head axis; each of them gets the whole gradient."""
     return lax.psum(scores, "head")
@@ -102,36 +128,40 @@ class _Shared(Whole):
     def _over(self, reduce, values, axis: str):
         return reduce(values, axis) if self._sizes[axis] > 1 else values
 
-    def _logits(self, params: Params, x, a, aggregation: str) -> Array:
-        rows = a.shape[0]
+    def logits(
+        self, params: Params, x: Array, edges: Array, setting: Setting, temperature: Array | None
+    ) -> Array:
+        """Of this device's rows, over the heads of all devices."""
+        rows = edges.shape[0]
         own = lax.dynamic_slice_in_dim(x, lax.axis_index("row") * rows, rows, 0)
         queries, keys = project(own, params["query"]), project(x, params["key"])
-        if aggregation == "max":
-            scores = max_over_heads(queries, keys)[0]
-            scores = _best(scores, self._sizes["head"]) if self._sizes["head"] > 1 else scores
-        else:
+        scale, alone = jnp.exp(params["log_scale"]), self._sizes["head"] == 1
+        if setting.aggregation == "sum":
             scores = sum_over_heads(queries, keys)
-            scores = _total(scores) if self._sizes["head"] > 1 else scores
-        return jnp.exp(params["log_scale"]) * jnp.asarray(scores) - params["offset"]
+            return scale * jnp.asarray(scores if alone else _total(scores)) - params["offset"]
+        if temperature is None:
+            scores = max_over_heads(queries, keys)[0]
+            best = scores if alone else _best(scores, self._sizes["head"])
+            return scale * jnp.asarray(best) - params["offset"]
+        soft = soft_max_over_heads(scale * queries, keys, temperature)
+        return jnp.asarray(soft if alone else _soft_best(soft, temperature)) - params["offset"]
 
-    def loss_and_gradient(self, params: Params, x, a, weight, aggregation: str) -> tuple[Array, Params]:
-        """Each device differentiates the loss of its own rows; the sum over rows is that of all."""
-        weights = jnp.where(a, weight, 1.0)
-        everything = weight * self._num_edges + (x.shape[0] ** 2 - self._num_edges)
+    def total_weight(self, x: Array, edges: Array, weight: Array) -> Array:
+        """Of all rows, not this device's alone."""
+        return weight * self._num_edges + (x.shape[0] ** 2 - self._num_edges)
 
-        def own_loss(params):
-            logits = self._logits(params, x, a, aggregation)
-            return jnp.sum(weights * jax.nn.softplus(jnp.where(a, -logits, logits))) / everything
+    def over_rows(self, reduce, values):
+        """One all-reduce where rows are shared out."""
+        return self._over(reduce, values, "row")
 
-        return self._over(lax.psum, jax.value_and_grad(own_loss)(params), "row")
-
-    def judged(self, params: Params, x, a, weight, aggregation: str) -> tuple[Array, Array]:
-        """As `theory.training.joint`, over all rows."""
-        logits = self._logits(params, x, a, aggregation)
-        lowest = self._over(lax.pmin, jnp.min(logits, where=a, initial=jnp.inf), "row")
-        highest = self._over(lax.pmax, jnp.max(logits, where=~a, initial=-jnp.inf), "row")
-        own = jnp.log(weight)
-        return lowest > highest, (lowest > own) & (highest <= own)
+    def loss_and_gradient(
+        self, params: Params, x: Array, edges: Array, weight: Array, setting: Setting, temperature: Array
+    ) -> tuple[Array, Params]:
+        """As on one device; the scale of the logits lies before the soft maximum, so each has its heads' part."""
+        loss, gradient = super().loss_and_gradient(params, x, edges, weight, setting, temperature)
+        if setting.soft:
+            gradient = gradient | {"log_scale": self._over(lax.psum, gradient["log_scale"], "head")}
+        return loss, gradient
 
     def all_done(self, done: Bool[Array, " b"]) -> Bool[Array, ""]:
         """All devices have to take the same number of steps."""
@@ -141,24 +171,24 @@ class _Shared(Whole):
 _WEIGHTS = {"query": P("data", "head"), "key": P("data", "head"), "log_scale": P("data"), "offset": P("data")}
 
 
-@partial(jax.jit, static_argnames=("mesh", "num_edges", "max_steps", "check_every", "aggregation"))
+@partial(jax.jit, static_argnames=("mesh", "num_edges", "max_steps", "check_every", "setting"))
 def optimise_on_mesh(
     params: Params,
     embeddings: Float[Array, "b m d"],
     adjacency: Bool[Array, "b m m"],
-    scalars: tuple[Array, Array, Array, Array],
+    scalars: Scalars,
     *,
     mesh: Mesh,
     num_edges: int,
     max_steps: int,
     check_every: int,
-    aggregation: str,
+    setting: Setting,
 ) -> tuple[Params, Array, Array]:
     """The weights that the runs kept, their losses and steps, on all devices; the compiled program of a mesh."""
-    settings = {"max_steps": max_steps, "check_every": check_every, "aggregation": aggregation}
+    static = {"max_steps": max_steps, "check_every": check_every, "setting": setting}
 
     def local(params, x, a, scalars):
-        runs = optimise(params, x, a, *scalars, **settings, way=_Shared(mesh, num_edges))
+        runs = optimise(params, x, a, scalars, **static, way=_Shared(mesh, num_edges))
         return runs.kept, runs.loss, runs.steps
 
     found = jax.shard_map(
@@ -211,25 +241,13 @@ def arguments(
         return jax.make_array_from_callback(host.shape, NamedSharding(mesh, spec), lambda index: host[index])
 
     weight = edge_weight(adjacency, options)
-    scalars = (
-        np.float32(weight),
-        np.float32(options.learning_rate),
-        np.int32(options.patience),
-        np.float32(options.min_fall),
-    )
     arrays = (
         {name: put(leaf, _WEIGHTS[name]) for name, leaf in params.items()},
         put(embeddings.astype(np.float32), P("data")),
         put(adjacency, P("data", "row")),
-        tuple(put(scalar, P()) for scalar in scalars),
+        jax.tree.map(lambda scalar: put(scalar, P()), scalars_of(weight, options)),
     )
-    settings = {
-        "mesh": mesh,
-        "num_edges": int(adjacency[0].sum()),
-        "max_steps": options.max_steps,
-        "check_every": options.check_every,
-        "aggregation": options.aggregation,
-    }
+    settings = {"mesh": mesh, "num_edges": int(adjacency[0].sum()), **static_of(options)}
     return arrays, settings
 
 

@@ -25,7 +25,17 @@ from jaxtyping import Array, Bool, Float, Float64
 from theory.channel import max_over_heads, project
 from theory.problems import seeded_rng
 from theory.recognition import Recovery, channel_scores, evaluate
-from theory.training.joint import JointOptions, Params, Whole, edge_weight, optimise
+from theory.training.joint import (
+    PLAIN,
+    JointOptions,
+    Params,
+    Setting,
+    Whole,
+    edge_weight,
+    optimise,
+    scalars_of,
+    static_of,
+)
 from theory.training.types import check_batch
 
 SharedTrainer = Literal["joint", "alternate"]
@@ -167,35 +177,19 @@ def cut(factors: dict[str, np.ndarray], design: KeyDesign) -> dict[str, np.ndarr
 
 
 class _Shared(Whole):
-    """How a problem's loss and gradient come about where heads share their keys."""
+    """How a problem's logits come about where heads share their keys."""
 
-    def _logits(self, params: Params, x: Float[Array, "m d"]) -> Float[Array, "m m"]:
+    def logits(
+        self, params: Params, x: Array, edges: Array, setting: Setting, temperature: Array | None
+    ) -> Float[Array, "m m"]:
+        """The channel's logits, less its offset."""
         scores, _ = max_over_heads(*projections(params, x))
         return jnp.exp(params["log_scale"]) * scores - params["offset"]
 
-    def loss_and_gradient(self, params: Params, x, a, weight, aggregation: str) -> tuple[Array, Params]:
-        """Cross-entropy over all pairs, edges weighted."""
 
-        def loss(params):
-            logits = self._logits(params, x)
-            weights = jnp.where(a, weight, 1.0)
-            return jnp.sum(weights * jax.nn.softplus(jnp.where(a, -logits, logits))) / jnp.sum(weights)
-
-        return jax.value_and_grad(loss)(params)
-
-    def judged(self, params: Params, x, a, weight, aggregation: str) -> tuple[Array, Array]:
-        """Whether some threshold answers every pair right, and whether the channel's own does."""
-        logits = self._logits(params, x)
-        lowest = jnp.min(logits, where=a, initial=jnp.inf)
-        highest = jnp.max(logits, where=~a, initial=-jnp.inf)
-        own = jnp.log(weight)
-        return lowest > highest, (lowest > own) & (highest <= own)
-
-
-@partial(jax.jit, static_argnames=("max_steps", "check_every"))
-def _optimise_shared(params, embeddings, adjacency, weight, learning_rate, patience, min_fall, **settings):
-    scalars = weight, learning_rate, patience, min_fall
-    return optimise(params, embeddings, adjacency, *scalars, **settings, aggregation="max", way=_Shared())
+@partial(jax.jit, static_argnames=("max_steps", "check_every", "setting"))
+def _optimise_shared(params, embeddings, adjacency, scalars, **static):
+    return optimise(params, embeddings, adjacency, scalars, **static, way=_Shared())
 
 
 def train_shared_joint(
@@ -219,15 +213,17 @@ def train_shared_joint(
         seeds: one per problem; they decide the initial weights.
         max_width: `KeyDesign.width` the program is compiled for, the design's own if None. It changes no run but by
             rounding.
-        options: settings of the trainer; ``aggregation`` is "max".
+        options: settings of the trainer, `theory.training.PLAIN` if None; of it aggregation, temperature and loss.
         starts: channels of the same design to start from, one per problem, in place of random weights.
 
     Raises:
         ValueError: as `theory.training.types.check_batch`, for another aggregation, or for starts of another shape.
     """
-    options = options or JointOptions()
+    options = options or PLAIN
     if options.aggregation != "max":
         raise ValueError(f"aggregation: expected 'max', got {options.aggregation!r}")
+    if options.temperature or options.loss != "cross-entropy":
+        raise NotImplementedError("heads with shared keys are trained jointly by PLAIN's loss alone")
     width = design.width if max_width is None else max_width
     check_batch(embeddings, adjacency, design.num_heads, design.width, width, seeds)
     weight = edge_weight(adjacency, options)
@@ -243,12 +239,8 @@ def train_shared_joint(
             params,
             jnp.asarray(embeddings, jnp.float32),
             jnp.asarray(adjacency),
-            jnp.float32(weight),
-            jnp.float32(options.learning_rate),
-            jnp.int32(options.patience),
-            jnp.float32(options.min_fall),
-            max_steps=options.max_steps,
-            check_every=options.check_every,
+            scalars_of(weight, options),
+            **static_of(options),
         )
     )
     channels = []

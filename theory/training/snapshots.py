@@ -1,8 +1,8 @@
-"""Joint training watched on its way: the channel at several steps of one run, from one compiled program.
+"""Plain joint training watched on its way: the channel at several steps of one run, from one compiled program.
 
-The same loss, gradients and Adam as `theory.training.joint`, whose learning rate is constant: what a run has learned at
-step n does not depend on how long it goes on. But here no run stops by itself, also not when its graph is recovered,
-since what is asked is what training changes later on.
+The same loss, gradients and Adam as `theory.training.joint` under `PLAIN`, whose learning rate is constant: what a run
+has learned at step n does not depend on how long it goes on. But here no run stops by itself, also not when its graph
+is recovered, since what is asked is what training changes later on.
 """
 
 from __future__ import annotations
@@ -17,11 +17,20 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from theory.training.joint import JointOptions, Params, Whole, channels_of, edge_weight, initial_params
+from theory.training.joint import (
+    PLAIN,
+    JointOptions,
+    Params,
+    Setting,
+    Whole,
+    channels_of,
+    edge_weight,
+    initial_params,
+)
 from theory.training.types import Channel, check_batch
 
 
-@partial(jax.jit, static_argnames=("aggregation",))
+@partial(jax.jit, static_argnames=("setting",))
 def _snapshots(
     params: Params,
     embeddings: Float[Array, "b m d"],
@@ -30,7 +39,7 @@ def _snapshots(
     learning_rate: Float[Array, ""],
     lengths: Int[Array, " c"],
     *,
-    aggregation: str,
+    setting: Setting,
 ) -> tuple[Params, Float[Array, "c b"]]:
     """Parameters and losses of all runs after every stretch of ``lengths`` steps, on a leading axis."""
     optimiser = optax.inject_hyperparams(optax.adam)(learning_rate=learning_rate)
@@ -38,7 +47,7 @@ def _snapshots(
 
     def step(carry, x, a):
         params, state, _ = carry
-        loss, grads = way.loss_and_gradient(params, x, a, weight, aggregation)
+        loss, grads = way.loss_and_gradient(params, x, a, weight, setting, jnp.zeros_like(weight))
         updates, state = optimiser.update(grads, state)
         return jax.tree.map(jnp.add, params, updates), state, loss
 
@@ -71,15 +80,19 @@ def joint_snapshots(
         head_dim: key dimension of a head, ``d_k``.
         seeds: one per problem; they decide the initial weights, which are those of `theory.training.train_joint`.
         steps: ascending positive numbers of optimiser steps.
-        options: settings; only those of the loss, the initial weights and the learning rate are heeded.
+        options: settings, `theory.training.PLAIN` if None; only those of the loss, the initial weights and the
+            learning rate are heeded.
 
     Returns:
         For every number of steps the channels, in the order of the problems; ``loss`` is that before the last step.
 
     Raises:
-        ValueError: steps that are not such, or as `theory.training.types.check_batch`.
+        ValueError: steps that are not such, a temperature (it falls towards an end), or as
+            `theory.training.types.check_batch`.
     """
-    options = options or JointOptions()
+    options = options or PLAIN
+    if Setting.of(options).soft:
+        raise ValueError(f"temperature: expected 0, as of a run without an end, got {options.temperature}")
     check_batch(embeddings, adjacency, num_heads, head_dim, head_dim, seeds)
     if not steps or steps[0] < 1 or any(b <= a for a, b in pairwise(steps)):
         raise ValueError(f"steps: expected ascending positive integers, got {list(steps)}")
@@ -100,7 +113,7 @@ def joint_snapshots(
             jnp.float32(weight),
             jnp.float32(options.learning_rate),
             jnp.asarray(np.diff([0, *steps]), jnp.int32),
-            aggregation=options.aggregation,
+            setting=Setting.of(options),
         )
     )
     return [

@@ -62,8 +62,8 @@
     const size = `${shown(budget / heads)} dimensions a head: `;
     if (budget < heads) return `${size}fewer than one; no such layer.`;
     if (budget < b.theorem) return `${size}excluded by a theorem.`;
-    if (budget >= b.parameters) return `${size}enough, also for joint training by its empirical law.`;
-    if (budget >= b.partition) return `${size}enough by the prediction; joint training is expected to need ${shown(b.parameters)}.`;
+    if (budget >= b.parameters) return `${size}enough, also for plain joint descent by its empirical law.`;
+    if (budget >= b.partition) return `${size}enough by the prediction; plain joint descent is expected to need ${shown(b.parameters)}.`;
     return `${size}less than the prediction asks for; heads that choose their edges may still do.`;
   };
 

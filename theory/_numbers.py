@@ -47,6 +47,11 @@ def integer(name: str, value: Numbers, minimum: int = 1) -> Float[np.ndarray, ".
     return checked(name, value, expected, lambda x: (x >= minimum) & (x <= 2.0**53) & (np.floor(x) == x))
 
 
+def integers(**arguments: Numbers) -> dict[str, Float[np.ndarray, "..."]]:
+    """Positive integers by the names of the arguments that they came by."""
+    return {name: integer(name, value) for name, value in arguments.items()}
+
+
 def positive(name: str, value: Numbers) -> Float[np.ndarray, "..."]:
     """Finite numbers above zero."""
     return checked(name, value, "a positive finite number", lambda x: (x > 0) & (x < np.inf))

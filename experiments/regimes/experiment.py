@@ -1,0 +1,62 @@
+"""The regimes experiment as the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from experiments.claims import claim_lines
+from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.points import Point, Record
+from experiments.progress import show_lines
+from experiments.regimes import figures, plan, records, table, units
+from experiments.regimes.config import PRESETS, RegimesConfig, check
+
+
+class Regimes(Experiment[RegimesConfig]):
+    """Where heads help, by how much, and how budgets scale."""
+
+    name = "regimes"
+    summary = "where one head suffices, what more heads save, and how the budget scales with m' and d"
+    presets = PRESETS
+    kinds = units.KINDS
+
+    def resolve(self, config: RegimesConfig, given: Collection[str]) -> RegimesConfig:
+        """Check a configuration."""
+        return check(config)
+
+    def parts(self, config: RegimesConfig, ask: Ask) -> list[Part]:
+        """Sizes of the map, joint training, families, scaling, thin heads."""
+        return plan.parts(config, ask)
+
+    def compute(self, points: Sequence[Point]) -> list[Record]:
+        """One batch."""
+        return units.compute(points)
+
+    def program(self, points: Sequence[Point]) -> Hashable:
+        """What a batch needs compiled."""
+        return units.program(points)
+
+    def summary_of(self, config: RegimesConfig, ask: Ask, rows: Rows) -> Rows:
+        """Cells, laws and verdicts."""
+        return records.summary(config, rows)
+
+    def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
+        """One line on a batch."""
+        return plan.describe(points, records)
+
+    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+        """Draw the figures."""
+        return figures.plot(data, folder, stem)
+
+    def show(self, data: Mapping[str, Any], console: Console) -> None:
+        """Print the tables."""
+        for rows in table.rich_tables(data):
+            console.print(rows)
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+
+
+EXPERIMENT = Regimes()
