@@ -124,8 +124,9 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
 def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a run that prose may name, without the name of the source.
 
-    ``threshold.annealed.m96.h4`` (``-exact``: smallest exact budget, ``-interval``); ``exact.annealed.m96.h4.k12``: seeds exact there; ``bound.gordon.m96.h4``;
-    ``small.m12.d4.exact`` and other means over instances; ``claims.held``, ``claims.judged``, ``num-runs``.
+    ``threshold.annealed.m96.h4`` (``-exact``: smallest exact budget, ``-interval``, ``-seconds``);
+    ``exact.annealed.m96.h4.k12``: seeds exact there; ``bound.gordon.m96.h4``; ``small.m12.d4.exact`` and other means
+    over instances; ``claims.held``, ``claims.judged``, ``num-runs``.
     """
     out = {"num-runs": str(len(records(data, "points")))}
     for row in records(data, "thresholds"):
