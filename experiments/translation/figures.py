@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from experiments import style
 from experiments.drawing import Drawn, draw_all
 from experiments.reading import Record, records, seed_range, select
-from experiments.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILLION, Look
+from experiments.style import BLACK, BLUE, GREEN, PURPLE, VERMILLION, Look
 from experiments.translation.published import ARMS, BASE
 
 _OURS = Look("measured here", BLUE, "o")
@@ -20,8 +20,6 @@ _FIXED = Look("fixed head size (M)", VERMILLION, "s")
 _SPLIT = Look("standard split (S, and A at h = 8)", BLUE, "o")
 _HEADS = Look("F: heads of one size", GREEN, "^")
 _KEYS = Look("B: size of queries and keys", PURPLE, "D")
-_FLOPS = Look("floating-point operations (compiled program)", BLUE, "o")
-_TIME = Look("wall time of a training step", ORANGE, "s")
 
 
 def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
@@ -119,30 +117,6 @@ def arms(data: Mapping[str, Any]) -> Drawn:
     return figure, caption
 
 
-def cost(data: Mapping[str, Any]) -> Drawn:
-    """Arm A: operations and time of a training step against the number of heads."""
-    rows = _rows(data, "A")
-    one = select(rows, num_heads=min((row["num_heads"] for row in rows), default=0))
-    if len(rows) < 2:
-        return None
-    figure, grid = style.grid(1, 1, style.COLUMN_WIDTH, 2.6)
-    axes: Axes = grid[0, 0]
-    for name, look in (("flops_per_step", _FLOPS), ("seconds_per_step", _TIME)):
-        values = [row[name] / one[0][name] for row in rows]
-        axes.plot([row["num_heads"] for row in rows], values, color=look.color, marker=look.marker)
-    _log2(axes, [row["num_heads"] for row in rows], "heads h")
-    axes.set_ylim(0, None)
-    axes.set_ylabel(f"over that at h = {one[0]['num_heads']}")
-    style.legend_below(figure, [style.handle(_FLOPS), style.handle(_TIME)], 1)
-    caption = (
-        f"Cost of a training step of the whole model against the head count, width {rows[0]['d_model']}, over that of "
-        f"one head: {one[0]['flops_per_step'] / 1e9:.1f} GFLOP, {1000 * one[0]['seconds_per_step']:.0f} ms. Operations "
-        "are equal, time is not: there are h maps of attention weights. Times are of the training "
-        "runs themselves, with whatever else ran beside."
-    )
-    return figure, caption
-
-
 def _rows(data: Mapping[str, Any], arm: str) -> list[Record]:
     key = {"B": "head_dim", "M": "num_params", "S": "num_params"}.get(arm, "num_heads")
     rows = [row for row in records(data, "settings") if row["arm"] == arm and row["perplexity"] is not None]
@@ -187,4 +161,4 @@ def _intervals(rows: Sequence[Record]) -> str:
     return f"Points: means of {seeds}, bars: Student's 95% intervals."
 
 
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {"heads": heads, "arms": arms, "cost": cost}
+_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {"heads": heads, "arms": arms}

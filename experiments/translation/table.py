@@ -43,7 +43,6 @@ def settings_cells(data: Mapping[str, Any]) -> Cells | None:
                 measured(row, "bleu", 1),
                 f"{row['num_params'] / 1e6:.2f}",
                 f"{row['flops_per_step'] / 1e9:.1f}",
-                f"{1000 * row['seconds_per_step']:.0f}",
             )
         )
     if not lines:
@@ -58,7 +57,6 @@ def settings_cells(data: Mapping[str, Any]) -> Cells | None:
         "BLEU",
         "million\nparameters",
         "GFLOP\na step",
-        "ms\na step",
     )
     present = [arm for arm in MEANINGS if any(line[0] == arm for line in lines)]
     note = (
@@ -102,7 +100,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
     ``bleu.A.h8.k16``, ``perplexity.A.h8.k16`` with intervals, ``-mean`` without; ``ratio.A.h1.k128``: perplexity over
     the arm's least; ``best.A``: its head count (B: head size); ``spread.A``: largest over least perplexity;
-    ``time.A.h32``, ``flops.A.h32``: of a step, over those of one head; ``untrained.bleu``, ``copy.bleu``;
+    ``flops.A.h32``: of a step, over those of one head; ``untrained.bleu``, ``copy.bleu``;
     ``params.A.h8.k16`` in millions; ``steps``, ``num-runs``; ``claims.held``, ``claims.judged``.
     """
     rows = [row for row in records(data, "settings") if row["perplexity"] is not None]
@@ -125,8 +123,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
             out[f"ratio.{place}"] = f"{100 * (row['perplexity'] / least['perplexity'] - 1):.1f}%"
     for one in select(rows, arm="A", num_heads=1):
         for row in select(rows, arm="A"):
-            for name, field in (("time", "seconds_per_step"), ("flops", "flops_per_step")):
-                out[f"{name}.A.h{row['num_heads']}"] = f"{row[field] / one[field]:.2f}"
+            out[f"flops.A.h{row['num_heads']}"] = f"{row['flops_per_step'] / one['flops_per_step']:.2f}"
     for row in records(data, "baselines"):
         out |= {f"{name}.bleu": f"{row[f'{name}_bleu']:.1f}" for name in ("untrained", "copy")}
     return out | claims.claim_values(data)

@@ -187,9 +187,7 @@ def test_published_numbers_are_the_papers():
 def test_figures_and_tables(expected, tmp_path):
     paths = figures.plot(expected, tmp_path, "paper")
     names = {path.name for path in paths}
-    assert {
-        f"paper-{name}.{suffix}" for name in ("heads", "arms", "cost") for suffix in style.SUFFIXES
-    } <= names
+    assert {f"paper-{name}.{suffix}" for name in ("heads", "arms") for suffix in style.SUFFIXES} <= names
     captions = (tmp_path / "paper-captions.md").read_text()
     assert "3 seeds" in captions
     console = Console(file=io.StringIO(), width=120)
