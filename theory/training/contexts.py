@@ -145,6 +145,7 @@ def context_loss(
     scale = jnp.exp(params["log_scale"])
     if setting.soft:
         logits = soft_max_over_heads(scale * queries, keys, temperature)
+        logits = logits - temperature * np.log(len(queries))
     else:
         logits = scale * max_over_heads(queries, keys)[0]
     edges = jnp.eye(len(sources), dtype=bool)
