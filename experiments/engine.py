@@ -91,6 +91,7 @@ EXPERIMENTS = {
     "block": "experiments.block.experiment:EXPERIMENT",
     "certificates": "experiments.certificates.experiment:EXPERIMENT",
     "joint": "experiments.joint.experiment:EXPERIMENT",
+    "fullscale": "experiments.fullscale.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 

@@ -74,9 +74,7 @@ def recover_tiled(
     items = embeddings.astype(np.float64)
     queries = [(items @ weights).astype(dtype) for weights in query_weights.astype(np.float64)]
     keys = [(items @ weights).astype(dtype) for weights in key_weights.astype(np.float64)]
-    edges = np.max(
-        [np.einsum("mk,mk->m", q, k[target]) for q, k in zip(queries, keys, strict=True)], axis=0
-    )
+    edges = np.max([np.einsum("mk,mk->m", q, k[target]) for q, k in zip(queries, keys, strict=True)], axis=0)
     if not np.isfinite(edges).all():
         raise ValueError("scores: expected finite values, got NaN or infinity")
     floor, kept, top = float(edges.min()), [], -np.inf

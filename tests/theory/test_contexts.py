@@ -160,13 +160,16 @@ def test_passes_over_all_pairs_find_what_the_certified_solver_finds():
     assert exact.verdict == "inseparable"
     zero = np.zeros((6, 6))
     fits = [
-        minimise_over_all_pairs(white.items, target, zero, 0.0, weight=1.0, passes=n, tile=16) for n in (3, 60)
+        minimise_over_all_pairs(white.items, target, zero, 0.0, weight=1.0, passes=n, tile=16)
+        for n in (3, 60)
     ]
     total = 40 + 40 * 39
     assert 0.5 * total * fits[1].losses.min() == pytest.approx(exact.loss, rel=1e-4)
     assert 0.5 * total * fits[1].losses.min() > exact.loss * (1 - 1e-5)
     bounds = [
-        large_margin_bound(items, target, white.back @ f.matrix @ white.back.T, f.threshold, weight=1.0, tile=9)
+        large_margin_bound(
+            items, target, white.back @ f.matrix @ white.back.T, f.threshold, weight=1.0, tile=9
+        )
         for f in fits
     ]
     assert bounds[1] < 0.2 * bounds[0]
@@ -176,7 +179,9 @@ def test_the_margin_bound_is_that_of_the_multipliers():
     items, adjacency, target = problem(23, 5, 4)
     matrix, threshold, weight = np.random.default_rng(1).standard_normal((5, 5)), 0.3, 3.0
     scores = items @ matrix @ items.T
-    slack = np.maximum(1 - np.where(adjacency, 1, -1) * (scores - threshold), 0) * np.where(adjacency, weight, 1)
+    slack = np.maximum(1 - np.where(adjacency, 1, -1) * (scores - threshold), 0) * np.where(
+        adjacency, weight, 1
+    )
     expected = multiplier_bound(items, adjacency, ~adjacency, slack)
     found = large_margin_bound(items, target, matrix, threshold, weight=weight, tile=6)
     assert found == pytest.approx(expected, rel=1e-9)

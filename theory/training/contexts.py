@@ -156,9 +156,7 @@ def _optimiser(options: ContextOptions) -> Any:
     held = int(SETTLED * options.num_steps)
     rest = max(1, options.num_steps - held)
     fall = optax.cosine_decay_schedule(options.learning_rate, rest)
-    return optax.adam(
-        optax.join_schedules([optax.constant_schedule(options.learning_rate), fall], [held])
-    )
+    return optax.adam(optax.join_schedules([optax.constant_schedule(options.learning_rate), fall], [held]))
 
 
 def start(
