@@ -3,7 +3,7 @@
     python -m experiments run fullscale                     # preset quick, a twelfth of the size, minutes on two cores
     python -m experiments run fullscale --preset paper      # 21,719 words, d = 384: hours of CPU; resumable
     python -m experiments collect fullscale --preset paper  # what an unfinished run has so far
-    python -m experiments run fullscale --head-counts 6 --budgets 96,120 --free-items 1800 --out DIR
+    python -m experiments run fullscale --head-counts 6 --budgets 96 120 --free-items 1800 --out DIR
 
 A random permutation on all whole words of MiniLM's vocabulary with its token vectors (``paper``: 4.7e8 pairs), and on
 as many Gaussian items. Training sees contexts of ``s`` sources and their targets (`theory.training.contexts`), every

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from theory.embeddings import MINILM_EMBEDDINGS
+from theory.training.contexts_greedy import ROUNDS
 
 JOINT, PLAIN, GREEDY, FREE = "joint", "plain", "greedy", "one-head"
 TRAINERS = (JOINT, PLAIN, GREEDY)
@@ -25,7 +26,8 @@ class FullscaleConfig:
         trainers: among joint (a maximum that hardens), plain (hard maximum, cross-entropy) and greedy (head by head).
         free_items: numbers of items at which one free head, ``d_k = d``, is trained, in the order in which they are run.
         num_sources: ``s``, sources (with their targets) in a context.
-        num_steps: of Adam; of each head where heads are trained one by one.
+        num_steps: of Adam.
+        greedy_steps: of each head where heads are trained one by one.
         stretches: parts of a run after which it is looked at and written down.
         passes: over all pairs, of one free head at its end.
         lanes: runs that go on side by side, in the order of the configuration; 0 for as many as there are.
@@ -36,13 +38,14 @@ class FullscaleConfig:
     d_model: int = 96
     embeddings: tuple[str, ...] = ("gaussian", "minilm-pca")
     head_counts: tuple[int, ...] = (4, 12)
-    budgets: tuple[int, ...] = (72, 84, 96, 120, 144)
-    trainers: tuple[str, ...] = TRAINERS
-    free_items: tuple[int, ...] = (600, 800, 1000, 1200, 1800)
+    budgets: tuple[int, ...] = (84, 108, 132)
+    trainers: tuple[str, ...] = (JOINT, GREEDY)
+    free_items: tuple[int, ...] = (800, 1200, 1800)
     num_sources: int = 256
     num_steps: int = 2000
+    greedy_steps: int = 1000
     stretches: int = 10
-    passes: int = 100
+    passes: int = 200
     lanes: int = 0
     seeds: int = 1
 
@@ -54,9 +57,11 @@ PRESETS = {
         embeddings=("gaussian",),
         head_counts=(2,),
         budgets=(16,),
+        trainers=TRAINERS,
         free_items=(90,),
         num_sources=32,
         num_steps=40,
+        greedy_steps=40,
         stretches=2,
         passes=3,
     ),
@@ -65,10 +70,11 @@ PRESETS = {
         num_items=21719,
         d_model=384,
         embeddings=("minilm", "gaussian"),
-        budgets=(480, 384, 336, 300),
+        budgets=(576, 480, 384, 336, 300),
+        trainers=(JOINT, GREEDY, PLAIN),
         free_items=(21719, 12000, 6000, 9000, 15000),
         num_sources=1024,
-        num_steps=4000,
+        num_steps=2000,
         passes=20,
         lanes=1,
     ),
@@ -101,6 +107,8 @@ def check(config: FullscaleConfig) -> FullscaleConfig:
         raise ValueError(
             f"num_steps: expected a multiple of stretches = {config.stretches}, got {config.num_steps}"
         )
+    if config.greedy_steps < ROUNDS:
+        raise ValueError(f"greedy_steps: expected at least {ROUNDS}, got {config.greedy_steps}")
     for h in config.head_counts:
         if config.trainers and not any(budget % h == 0 for budget in config.budgets):
             raise ValueError(f"budgets: expected a multiple of {h} heads, got {config.budgets}")

@@ -25,6 +25,8 @@ from theory.training.contexts_greedy import fit_large_head
 INIT_SCALE = 0.3
 TEMPERATURE = 2.0
 FREE_RATE = 0.1
+GREED = 0.75
+"""Share of what a head is predicted to hold that a greedy one asks for, if that is more than its even share."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def chains(config: FullscaleConfig) -> list[list[StretchPoint]]:
             passes = config.passes if trainer == FREE else 0
             number = {GREEDY: h, FREE: config.stretches + bool(passes)}.get(trainer, config.stretches)
             first = StretchPoint(
-                trainer, embedding, items, config.d_model, h, k, config.num_sources, config.num_steps,
+                trainer, embedding, items, config.d_model, h, k, config.num_sources,
+                config.greedy_steps if trainer == GREEDY else config.num_steps,
                 number, passes, 0, seed,
             )  # fmt: skip
             runs.append([replace(first, stretch=i) for i in range(number)])
@@ -249,14 +252,13 @@ def _one_more_head(
     loss = 0.0
     if left.any():
         number = int(left.sum())
-        goal = min(number, max(math.floor(held_edges(m, d, k)), math.ceil(number / (h - point.stretch))))
+        goal = min(number, max(math.floor(GREED * held_edges(m, d, k)), math.ceil(number / (h - point.stretch))))
         head = fit_large_head(
             instance.items,
             instance.target,
             left,
             head_dim=k,
             goal=goal,
-            share=m / h,
             seed=1000 * point.seed + point.stretch,
             options=options_of(point),
         )

@@ -194,7 +194,7 @@ def test_heads_choose_edges_that_they_do_hold():
     left[:20] = False
     options = ContextOptions(num_sources=32, num_steps=600, learning_rate=0.1, temperature=0.0)
     head = fit_large_head(
-        whitened(items).items, target, left, head_dim=4, goal=12, share=16.0, seed=0, options=options
+        whitened(items).items, target, left, head_dim=4, goal=12, seed=0, options=options
     )
     scores = (whitened(items).items @ head.query) @ (whitened(items).items @ head.key).T
     own = scores[np.arange(64), target]
@@ -202,7 +202,7 @@ def test_heads_choose_edges_that_they_do_hold():
     assert (own[head.held] > 1.0).all()
     assert head.held.sum() >= 10
     scores[np.arange(64), target] = -np.inf
-    assert (scores > 1.0).sum() == 0  # 0.01 of 16 edges leaves room for none
+    assert (scores > 1.0).sum() <= head.held.sum() // 4
 
 
 @pytest.mark.parametrize(

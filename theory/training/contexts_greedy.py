@@ -4,9 +4,8 @@ As in `theory.training.greedy`, a head has to put its own edges above a threshol
 other heads are free. It starts from all edges that are left. Between stretches of steps its worst-scored edges go, in
 equal ratios, until as many are left as it is predicted to hold, or as its share of what is left if that is more; then
 it is trained to those until the learning rate is zero. Contexts hardly ever show it the few worst non-edges, so "above
-all non-edges" would be decided by pairs that it has not seen: its threshold is put where `ALLOWED` non-edges an edge of
-its even share are above it, half of what an F1 of 0.99 leaves room for. There are no restarts, and edges do not change
-hands afterwards. (ours)
+all non-edges" would be decided by pairs that it has not seen: its threshold is where edges that are left, less
+non-edges, are most above it. There are no restarts, and edges do not change hands afterwards. (ours)
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from theory.recognition_tiled import recover_tiled
 from theory.training.contexts import ContextOptions, Task, advance, start
 from theory.training.joint import SETTLED
 
-ALLOWED = 0.01
 ROUNDS = 20
 
 
@@ -29,7 +27,7 @@ class LargeHead(NamedTuple):
     """A head with threshold 1.
 
     Attributes:
-        query: ``(d, k)``; zero where no threshold is positive.
+        query: ``(d, k)``; zero where no positive threshold has more edges than non-edges above it.
         key: ``(d, k)``.
         held: edges above the threshold, by their source ``(m,)``.
         loss: at the last stretch, mean.
@@ -59,7 +57,6 @@ def fit_large_head(
     *,
     head_dim: int,
     goal: int,
-    share: float,
     seed: int,
     options: ContextOptions,
 ) -> LargeHead:
@@ -71,7 +68,6 @@ def fit_large_head(
         left: sources whose edges no head holds.
         head_dim: ``d_k``.
         goal: edges to come down to.
-        share: edges of an even share, ``m / h``.
         seed: of initial weights and draws.
         options: settings; the steps are those of this head.
     """
@@ -97,11 +93,12 @@ def fit_large_head(
             wanted = wanted[np.sort(np.argsort(-scores)[:size])]
     query, key = (np.asarray(state.params[name], np.float64) for name in ("query", "key"))
     found = recover_tiled(items, query, key, target, dtype=np.float32)
-    allowed = int(ALLOWED * share)
-    highest = float(found.non_edges[allowed]) if len(found.non_edges) > allowed else -np.inf
-    held = left & (found.edges > highest)
-    lowest = found.edges[held].min() if held.any() else np.inf
-    threshold = float(lowest + max(highest, 0.0)) / 2
-    if not held.any() or threshold <= 0:
+    own = np.sort(found.edges[left])[::-1]
+    wrong = len(found.non_edges) - np.searchsorted(found.non_edges[::-1], own)
+    best = int(np.argmax(np.arange(1, len(own) + 1) - wrong))
+    held = left & (found.edges >= own[best])
+    below = np.max(found.non_edges[found.non_edges < own[best]], initial=0.0)
+    threshold = float(own[best] + below) / 2
+    if best + 1 <= wrong[best] or own[best] <= 0:
         return LargeHead(0 * query[0], key[0], np.zeros_like(left), loss)
     return LargeHead(query[0] / threshold, key[0], held, loss)
