@@ -76,13 +76,20 @@ def chains(config: FullscaleConfig) -> list[list[StretchPoint]]:
         free = [(FREE, e, m, 1, config.d_model) for m in config.free_items for e in config.embeddings]
         several = [
             (trainer, embedding, config.num_items, h, budget // h)
+            for trainer in config.trainers
             for budget in config.budgets
             for embedding in config.embeddings
-            for trainer in config.trainers
             for h in config.head_counts
             if budget % h == 0
         ]
-        for trainer, embedding, items, h, k in [*several[:1], *free[:1], *several[1:], *free[1:]]:
+        lead = 2 * len(config.head_counts)
+        for trainer, embedding, items, h, k in [
+            *several[:1],
+            *free[:1],
+            *several[1:lead],
+            *free[1:],
+            *several[lead:],
+        ]:
             passes = config.passes if trainer == FREE else 0
             number = {GREEDY: h, FREE: config.stretches + bool(passes)}.get(trainer, config.stretches)
             first = StretchPoint(
@@ -252,7 +259,9 @@ def _one_more_head(
     loss = 0.0
     if left.any():
         number = int(left.sum())
-        goal = min(number, max(math.floor(GREED * held_edges(m, d, k)), math.ceil(number / (h - point.stretch))))
+        goal = min(
+            number, max(math.floor(GREED * held_edges(m, d, k)), math.ceil(number / (h - point.stretch)))
+        )
         head = fit_large_head(
             instance.items,
             instance.target,
