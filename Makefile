@@ -46,7 +46,7 @@ PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
 .PHONY: help setup models text capacity retrieval cache conversion roles pruning tries audit rank \
-    relations constructions bands certificates joint softmax block translation figures paper test test-all lint bench bench-gpu readme report clean check-python
+    relations constructions bands certificates joint fullscale softmax block translation figures paper test test-all lint bench bench-gpu readme report clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -117,6 +117,9 @@ certificates: setup ## the same for dealt edges decided exactly (also PRESET=dri
 
 joint: setup ## the same for why joint training needs more budget
 	@$(RUN) -m experiments run joint --preset "$(PRESET)"
+
+fullscale: setup ## the same for all words of a vocabulary (PRESET=paper: hours)
+	@$(RUN) -m experiments run fullscale --preset "$(PRESET)"
 
 softmax: setup ## the same for softmax heads and value routing beside the maximum
 	@$(RUN) -m experiments run softmax --preset "$(PRESET)"

@@ -29,6 +29,7 @@ from experiments.capacity import prose as capacity
 from experiments.certificates import table as certificates
 from experiments.constructions import table as constructions
 from experiments.conversion import table as conversion
+from experiments.fullscale import table as fullscale
 from experiments.joint import table as joint
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
@@ -80,6 +81,8 @@ SOURCES = {
     "certificates": Source("figures/certificates/quick.json", certificates.BLOCKS, certificates.values),
     "joint": Source("figures/joint/quick.json", joint.BLOCKS, joint.values),
     "joint-long": Source("figures/joint/long.json", joint.BLOCKS, joint.values),
+    "fullscale": Source("figures/fullscale/quick.json", fullscale.BLOCKS, fullscale.values),
+    "fullscale-paper": Source("figures/fullscale/paper.json", fullscale.BLOCKS, fullscale.values),
     "certificates-drift": Source("figures/certificates/drift.json", {}, certificates.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source(

@@ -13,8 +13,8 @@ once, a soft maximum that hardens and squared hinge; ``plain``: hard maximum and
 every margin (`theory.single_head_large`). No hard negatives are sought: contexts are drawn blindly.
 
 Cost, before the run (`units.step_cost`; each part is named with it). ``paper``: a context of 1,024 sources and their
-targets holds 2^20 pairs; a step is 7.3 GFLOP for all heads of a budget of 480 and needs about 0.7 GiB with everything;
-a look at all pairs is 2 m^2 D_K = 0.45 TFLOP, a pass of one free head 1.1 TFLOP. (The whole square of 2,048 items would
+targets holds 2^20 pairs; a step is 8.8 GFLOP for all heads of a budget of 576 and needs about 0.7 GiB with everything;
+a look at all pairs is 2 m^2 D_K = 0.54 TFLOP, a pass of one free head 1.1 TFLOP. (The whole square of 2,048 items would
 be four times as many pairs with no more edges to speak of.)
 
 Predictions (`theory.bounds`), computed before any run:
@@ -38,7 +38,7 @@ from the records. (Pilots came before, on 1,800 items: rates and temperatures we
 4. *Heads recover*: 4 and 12 heads, by joint and by greedy training, recover the graph (F1 of at least 0.99 over all
    pairs) at no more than 1.1 times the parameter count.
 5. *Width*: the smallest budget of the better trainer is 0.8 to 1.3 times the prediction by width. (At ``paper``, with 21
-   contexts to a pass over the edges instead of 7, in 4,000 steps, the upper end is in doubt.)
+   contexts to a pass over the edges instead of 7, in 2,000 steps, the upper end is in doubt.)
 6. *Hardening*: joint training needs at most the budget of plain training.
 7. *Trainers*: greedy needs 0.75 to 1.25 times the budget of joint training.
 8. *Words*: real words need 0.7 to 1.25 times the budget of Gaussian items.
