@@ -7,10 +7,10 @@
 
 A random permutation on all whole words of MiniLM's vocabulary with its token vectors (``paper``: 4.7e8 pairs), and on
 as many Gaussian items. Training sees contexts of ``s`` sources and their targets (`theory.training.contexts`), every
-look judges all pairs a few rows at a time, the last one in float64 (`theory.recognition_tiled`). ``joint``: all heads at
-once, a soft maximum that hardens and squared hinge; ``plain``: hard maximum and cross-entropy; ``greedy``: head by head
-(`theory.training.contexts_greedy`); ``one-head``: a free matrix, convex, ended by passes over all pairs with a bound on
-every margin (`theory.single_head_large`). No hard negatives are sought: contexts are drawn blindly.
+look judges all pairs a few rows at a time, the last one in float64 (`theory.recognition_tiled`). ``joint``: all heads
+at once, a soft maximum that hardens and squared hinge; ``plain``: hard maximum and cross-entropy; ``greedy``: head by
+head (`theory.training.contexts_greedy`); ``one-head``: a free matrix, convex, ended by passes over all pairs with a
+bound on every margin (`theory.single_head_large`). No hard negatives are sought: contexts are drawn blindly.
 
 Cost, before the run (`units.step_cost`; each part is named with it). ``paper``: a context of 1,024 sources and their
 targets holds 2^20 pairs; a step is 8.8 GFLOP for all heads of a budget of 576 and needs about 0.7 GiB with everything;
@@ -37,8 +37,8 @@ from the records. (Pilots came before, on 1,800 items: rates and temperatures we
    every margin is proven to be below a tenth of the largest one reached at smaller ``m``.
 4. *Heads recover*: 4 and 12 heads, by joint and by greedy training, recover the graph (F1 of at least 0.99 over all
    pairs) at no more than 1.1 times the parameter count.
-5. *Width*: the smallest budget of the better trainer is 0.8 to 1.3 times the prediction by width. (At ``paper``, with 21
-   contexts to a pass over the edges instead of 7, in 2,000 steps, the upper end is in doubt.)
+5. *Width*: the smallest budget of the better trainer is 0.8 to 1.3 times the prediction by width. (At ``paper``, with
+   21 contexts to a pass over the edges instead of 7, in 2,000 steps, the upper end is in doubt.)
 6. *Hardening*: joint training needs at most the budget of plain training.
 7. *Trainers*: greedy needs 0.75 to 1.25 times the budget of joint training.
 8. *Words*: real words need 0.7 to 1.25 times the budget of Gaussian items.

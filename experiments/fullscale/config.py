@@ -24,7 +24,8 @@ class FullscaleConfig:
         head_counts: ``h``.
         budgets: ``D_K``, in the order in which they are run; for each ``h`` those that it divides.
         trainers: among joint (a maximum that hardens), plain (hard maximum, cross-entropy) and greedy (head by head).
-        free_items: numbers of items at which one free head, ``d_k = d``, is trained, in the order in which they are run.
+        free_items: numbers of items at which one free head, ``d_k = d``, is trained, in the order in which they are
+            run.
         num_sources: ``s``, sources (with their targets) in a context.
         num_steps: of Adam.
         greedy_steps: of each head where heads are trained one by one.

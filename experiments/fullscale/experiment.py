@@ -58,7 +58,7 @@ class Fullscale(Experiment[FullscaleConfig]):
     def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
         """One line on a stretch, with what a step costs before it is run."""
         point = points[0]
-        said = f"{point.trainer}, {point.embedding}, m = {point.num_items}, h = {point.num_heads}, d_k = {point.head_dim}"
+        said = _said(point)
         operations, memory = units.step_cost(point)
         if records is None:
             cost = f"{operations / 1e9:.2g} GFLOP a step, {memory / 2**30:.1g} GiB"
@@ -81,14 +81,16 @@ def _available(point: units.StretchPoint) -> bool:
     return point.embedding == "gaussian" or minilm_available()
 
 
+def _said(point: units.StretchPoint) -> str:
+    sizes = f"m = {point.num_items}, h = {point.num_heads}, d_k = {point.head_dim}"
+    return f"{point.trainer}, {point.embedding}, {sizes}"
+
+
 def _name(lane: Sequence[Sequence[units.StretchPoint]]) -> str:
     first = lane[0][0]
     operations, memory = units.step_cost(first)
     steps = first.num_steps * (first.num_heads if first.trainer == "greedy" else 1)
-    said = (
-        f"{first.trainer}, {first.embedding}, m = {first.num_items}, h = {first.num_heads}, d_k = {first.head_dim}: "
-        f"{steps} steps of {operations / 1e9:.2g} GFLOP, {memory / 2**30:.1g} GiB"
-    )
+    said = f"{_said(first)}: {steps} steps of {operations / 1e9:.2g} GFLOP, {memory / 2**30:.1g} GiB"
     return said if len(lane) == 1 else f"{said}, and {len(lane) - 1} runs after it"
 
 

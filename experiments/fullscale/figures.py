@@ -45,7 +45,7 @@ def training(data: Mapping[str, Any]) -> Drawn:
     m = predictions[0]["num_items"]
     points = select(points, num_items=m)
     several = [row for row in points if row["trainer"] != FREE]
-    embeddings = [e for e in dict.fromkeys(row["embedding"] for row in points)]
+    embeddings = list(dict.fromkeys(row["embedding"] for row in points))
     if not several:
         return None
     count = {k: len(select(several, total_key_dim=k)) for k in {row["total_key_dim"] for row in several}}
@@ -86,11 +86,11 @@ def training(data: Mapping[str, Any]) -> Drawn:
     ]
     style.legend_below(figure, handles, 3)
     caption = (
-        f"A permutation on {m:,} items, d = {points[0]['d_model']}: several heads at $D_K$ = {budget} and one free head "
-        f"($d_k$ = d). Above: loss of the steps between two looks (squared hinge; cross-entropy for plain descent, not "
-        "to be compared). Below: missed edges and wrong non-edges of the best threshold over all pairs, for each edge of "
-        "the graph; under the grey line F1 is about 0.99. The last point of one head is after its passes over all pairs. "
-        "One seed."
+        f"A permutation on {m:,} items, d = {points[0]['d_model']}: several heads at $D_K$ = {budget} and one free "
+        f"head ($d_k$ = d). Above: loss of the steps between two looks (squared hinge; cross-entropy for plain "
+        "descent, not to be compared). Below: missed edges and wrong non-edges of the best threshold over all pairs, "
+        "for each edge of the graph; under the grey line F1 is about 0.99. The last point of one head is after its "
+        "passes over all pairs. One seed."
     )
     return figure, caption
 
@@ -150,9 +150,9 @@ def budgets(data: Mapping[str, Any]) -> Drawn:
     first = runs[0]
     caption = (
         f"How far from recovered: one less the best-threshold F1 over all pairs, at the end of each run, on a "
-        f"permutation of {first['num_items']:,} items, d = {first['d_model']} (better is up; perfect is drawn at 0.0005). "
-        "Grey: F1 of 0.99. Vertical lines: prediction for heads of a fixed even partition, and the parameter count."
-    )
+        f"permutation of {first['num_items']:,} items, d = {first['d_model']} (better is up; perfect is drawn at "
+       
+    "0.0005). Grey: F1 of 0.99. Vertical lines: prediction for heads of a fixed even partition, and the parameter count." )
     return figure, caption
 
 

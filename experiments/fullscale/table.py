@@ -37,8 +37,8 @@ def smallest_cells(data: Mapping[str, Any]) -> Cells | None:
     columns = ("training", "items", *(x for h in counts for x in (f"h = {h}", "exact")))
     first = next(iter(predictions.values()))
     note = (
-        f"Smallest total key dimension at which a permutation on {first['num_items']} items, d = {first['d_model']}, is "
-        "recovered (best-threshold F1 over all pairs of at least 0.99, in float64), among the budgets whose runs are "
+        f"Smallest total key dimension at which a permutation on {first['num_items']} items, d = {first['d_model']}, "
+        "is recovered (best-threshold F1 over all pairs of at least 0.99, in float64), among the budgets whose runs are "
         "finished; exact: every pair right. One head is predicted to hold a permutation on at most "
         f"{first['single_head_max_items']:.0f} items, whatever its size."
     )
@@ -62,8 +62,8 @@ def runs_cells(data: Mapping[str, Any]) -> Cells | None:
     )
     columns = ("training", "items", "m", "h", "D_K", "steps", "loss", "F1", "missed", "wrong", "above all")
     note = (
-        "F1: of the best threshold, over all pairs; missed edges and wrong non-edges at it; above all: edges above every "
-        "non-edge. Steps are those of all heads together."
+        "F1: of the best threshold, over all pairs; missed edges and wrong non-edges at it; above all: edges above "
+        "every non-edge. Steps are those of all heads together."
     )
     return Cells("Runs", columns, lines, note)
 
@@ -92,8 +92,8 @@ def one_head_cells(data: Mapping[str, Any]) -> Cells | None:
     )
     columns = ("items", "m", "m / ceiling", "F1", "loss", "gradient", "margin", "no margin above")
     note = (
-        "One free matrix (d_k = d), squared hinge, after its passes over all pairs. Gradient: its norm times that of the "
-        "matrix over the loss. Margin: of the matrix at unit norm, negative where it does not separate. No margin above: "
+        "One free matrix (d_k = d), squared hinge, after its passes over all pairs. Gradient: its norm times that of "
+        "the matrix over the loss. Margin: of the matrix at unit norm, negative where it does not separate. No margin above: "
         "proven for every matrix of unit norm."
     )
     return Cells("One head of full width", columns, lines, note)

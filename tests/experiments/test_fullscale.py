@@ -106,7 +106,11 @@ def _summary(f1=None, margin_bound=1e-5, gradient=0.01, loss=0.06):
             points.append(
                 asdict(point)
                 | dict.fromkeys(units._MADE)
-                | {"status": "ok", "total_key_dim": first.num_heads * first.head_dim, "steps": 1 + point.stretch}
+                | {
+                    "status": "ok",
+                    "total_key_dim": first.num_heads * first.head_dim,
+                    "steps": 1 + point.stretch,
+                }
                 | {"best_f1": 1.0 if held else 0.5, "exact": held, "missed": 0, "wrong": 3, "above_all": 1}
                 | {"loss": 0.0 if held else loss, "dtype": "float64", "seconds": 0.1}
                 | ({"gradient": gradient, "margin": 1e-3 if held else -0.01} if free else {})

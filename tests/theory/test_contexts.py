@@ -193,9 +193,7 @@ def test_heads_choose_edges_that_they_do_hold():
     left = np.ones(64, bool)
     left[:20] = False
     options = ContextOptions(num_sources=32, num_steps=600, learning_rate=0.1, temperature=0.0)
-    head = fit_large_head(
-        whitened(items).items, target, left, head_dim=4, goal=12, seed=0, options=options
-    )
+    head = fit_large_head(whitened(items).items, target, left, head_dim=4, goal=12, seed=0, options=options)
     scores = (whitened(items).items @ head.query) @ (whitened(items).items @ head.key).T
     own = scores[np.arange(64), target]
     assert not head.held[~left].any()

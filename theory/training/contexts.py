@@ -1,14 +1,14 @@
 """Training on one large graph from contexts: the scores of a step are those of a few items, never of all pairs.
 
-A permutation on 20,000 items has 4e8 pairs. Each step draws ``s`` sources without replacement and takes their targets as
-the other side of the context: ``s^2`` pairs, of which ``s`` are edges, where as many pairs of random items would hold
-``s^2 / m``. What that does to the loss is undone by weights. With ``L`` edges that are wanted and ``m - L`` that are
+A permutation on 20,000 items has 4e8 pairs. Each step draws ``s`` sources without replacement and takes their targets
+as the other side of the context: ``s^2`` pairs, of which ``s`` are edges, where as many pairs of random items would
+hold ``s^2 / m``. What that does to the loss is undone by weights. With ``L`` edges that are wanted and ``m - L`` that are
 free (another head holds them), ``a`` sources of the wanted and ``b`` of the others in each context:
 
 - a wanted edge is in a context with probability ``a / L``; free edges have weight zero wherever they occur;
-- a pair ``(u, v)`` that is no edge is in it when ``u`` and the source of ``v`` were drawn, two different items. They are
-  both of the wanted with probability ``a (a - 1) / (L (L - 1))``, one of each kind with ``a b / (L (m - L))``, both of
-  the others with ``b (b - 1) / ((m - L) (m - L - 1))``.
+- a pair ``(u, v)`` that is no edge is in it when ``u`` and the source of ``v`` were drawn, two different items. They
+  are both of the wanted with probability ``a (a - 1) / (L (L - 1))``, one of each kind with ``a b / (L (m - L))``, both
+  of the others with ``b (b - 1) / ((m - L) (m - L - 1))``.
 
 One over these times a pair's own weight makes the expectation of a step's loss, and of its gradient, that of all pairs
 (ours; a test enumerates the contexts). In a permutation every item is the target of one source, so nothing is left out;
@@ -44,7 +44,8 @@ class ContextOptions:
     Attributes:
         num_sources: ``s``, drawn at every step.
         num_steps: of Adam.
-        learning_rate: Adam's at the first step; it stays until `SETTLED` of the steps and falls to zero in a half cosine.
+        learning_rate: Adam's at the first step; it stays until `SETTLED` of the steps, then falls to zero in a half
+            cosine.
         temperature: of the soft maximum at the first step, in units of logits; 0 for the hard maximum throughout.
         loss: "hinge" (squared) or "cross-entropy".
         positive_weight: weight of an edge; None for ``sqrt(non-edges / edges)``.
