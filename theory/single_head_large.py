@@ -2,10 +2,10 @@
 
 The head is a free matrix ``M``; the loss is the squared hinge of all pairs, edges weighted. It is convex in ``M`` and
 the threshold, so a descent that stalls at a positive loss has found the best there is, up to its gradient. That is
-evidence, not a proof: a loss above zero says that *this* matrix does not separate. What is proven, for the graph at hand, is
-`large_margin_bound`: no matrix of unit Frobenius norm has a larger margin (weak duality, as in `theory.certificates`).
-It goes to zero with the gradient. Exact multipliers, which alone exclude every margin, need a linear system of side
-``d^2 + 1`` and are not computed at this size.
+evidence, not a proof: a loss above zero says that *this* matrix does not separate. What is proven, for the graph at
+hand, is `large_margin_bound`: no matrix of unit Frobenius norm has a larger margin (weak duality, as in
+`theory.certificates`). It goes to zero with the gradient. Exact multipliers, which alone exclude every margin, need a
+linear system of side ``d^2 + 1`` and are not computed at this size.
 """
 
 from __future__ import annotations

@@ -151,8 +151,9 @@ def budgets(data: Mapping[str, Any]) -> Drawn:
     caption = (
         f"How far from recovered: one less the best-threshold F1 over all pairs, at the end of each run, on a "
         f"permutation of {first['num_items']:,} items, d = {first['d_model']} (better is up; perfect is drawn at "
-       
-    "0.0005). Grey: F1 of 0.99. Vertical lines: prediction for heads of a fixed even partition, and the parameter count." )
+        "0.0005). Grey: F1 of 0.99. Vertical lines: prediction for heads of a fixed even partition, and the parameter "
+        "count."
+    )
     return figure, caption
 
 

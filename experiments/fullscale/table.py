@@ -38,8 +38,8 @@ def smallest_cells(data: Mapping[str, Any]) -> Cells | None:
     first = next(iter(predictions.values()))
     note = (
         f"Smallest total key dimension at which a permutation on {first['num_items']} items, d = {first['d_model']}, "
-        "is recovered (best-threshold F1 over all pairs of at least 0.99, in float64), among the budgets whose runs are "
-        "finished; exact: every pair right. One head is predicted to hold a permutation on at most "
+        "is recovered (best-threshold F1 over all pairs of at least 0.99, in float64), among the budgets whose runs "
+        "are finished; exact: every pair right. One head is predicted to hold a permutation on at most "
         f"{first['single_head_max_items']:.0f} items, whatever its size."
     )
     return Cells("Smallest budget reached", columns, tuple(lines), note)
@@ -93,8 +93,8 @@ def one_head_cells(data: Mapping[str, Any]) -> Cells | None:
     columns = ("items", "m", "m / ceiling", "F1", "loss", "gradient", "margin", "no margin above")
     note = (
         "One free matrix (d_k = d), squared hinge, after its passes over all pairs. Gradient: its norm times that of "
-        "the matrix over the loss. Margin: of the matrix at unit norm, negative where it does not separate. No margin above: "
-        "proven for every matrix of unit norm."
+        "the matrix over the loss. Margin: of the matrix at unit norm, negative where it does not separate. No margin "
+        "above: proven for every matrix of unit norm."
     )
     return Cells("One head of full width", columns, lines, note)
 

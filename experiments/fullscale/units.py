@@ -115,6 +115,10 @@ def step_cost(point: StretchPoint) -> tuple[float, float]:
     return operations, memory
 
 
+State = dict[str, Any]
+"""Arrays of a run between two stretches, and scalars."""
+
+
 class Instance(NamedTuple):
     """A seed's items, graph, and items in whitened coordinates."""
 
@@ -164,7 +168,7 @@ def compute(points: Sequence[StretchPoint]) -> list[Record]:
     return records
 
 
-def _after(point: StretchPoint, instance: Instance) -> dict[str, np.ndarray]:
+def _after(point: StretchPoint, instance: Instance) -> State:
     """The state after a point's stretch, from the disk, or computed from the one before it."""
     key = asdict(point)
     found = checkpoints.load(key)
@@ -187,9 +191,7 @@ def _begin(point: StretchPoint) -> ContextState:
     return start(point.seed, point.d_model, point.num_heads, point.head_dim, options_of(point), free=free)
 
 
-def _steps(
-    point: StretchPoint, instance: Instance, before: dict[str, np.ndarray] | None
-) -> dict[str, np.ndarray]:
+def _steps(point: StretchPoint, instance: Instance, before: State | None) -> State:
     state: Any = _begin(point)
     if before is not None:
         leaves = [jnp.asarray(before[f"leaf{i}"]) for i in range(len(jax.tree.leaves(state)))]
@@ -223,7 +225,7 @@ def _steps(
     }
 
 
-def _passes(point: StretchPoint, instance: Instance, before: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _passes(point: StretchPoint, instance: Instance, before: State) -> State:
     fit = minimise_over_all_pairs(
         instance.items,
         instance.target,
@@ -247,9 +249,7 @@ def edge_weight(point: StretchPoint) -> float:
     return math.sqrt(point.num_items - 1.0)
 
 
-def _one_more_head(
-    point: StretchPoint, instance: Instance, before: dict[str, np.ndarray] | None
-) -> dict[str, np.ndarray]:
+def _one_more_head(point: StretchPoint, instance: Instance, before: State | None) -> State:
     h, m, d, k = point.num_heads, point.num_items, point.d_model, point.head_dim
     shape = (h, d, k)
     query, key = np.zeros(shape), np.zeros(shape)
@@ -284,7 +284,7 @@ def _one_more_head(
     }
 
 
-def _judged(point: StretchPoint, instance: Instance, arrays: dict[str, np.ndarray]) -> Record:
+def _judged(point: StretchPoint, instance: Instance, arrays: State) -> Record:
     """Measures over all pairs, from the weights alone; in float64 at the end of a run."""
     last = point.stretch == point.num_stretches - 1
     loss = float(arrays["loss"])
@@ -312,7 +312,7 @@ def _judged(point: StretchPoint, instance: Instance, arrays: dict[str, np.ndarra
     if not (math.isfinite(loss) and all(np.isfinite(w).all() for w in weights)):
         return record | {"status": "failed", "reason": "loss or weights not finite"}
     found = recover_tiled(
-        instance.embeddings, *weights, instance.target, dtype=np.float64 if last else np.float32
+        instance.embeddings, weights[0], weights[1], instance.target, dtype=np.float64 if last else np.float32
     )
     record |= {
         "loss": loss,

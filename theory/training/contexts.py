@@ -2,8 +2,8 @@
 
 A permutation on 20,000 items has 4e8 pairs. Each step draws ``s`` sources without replacement and takes their targets
 as the other side of the context: ``s^2`` pairs, of which ``s`` are edges, where as many pairs of random items would
-hold ``s^2 / m``. What that does to the loss is undone by weights. With ``L`` edges that are wanted and ``m - L`` that are
-free (another head holds them), ``a`` sources of the wanted and ``b`` of the others in each context:
+hold ``s^2 / m``. What that does to the loss is undone by weights. With ``L`` edges that are wanted and ``m - L`` that
+are free (another head holds them), ``a`` sources of the wanted and ``b`` of the others in each context:
 
 - a wanted edge is in a context with probability ``a / L``; free edges have weight zero wherever they occur;
 - a pair ``(u, v)`` that is no edge is in it when ``u`` and the source of ``v`` were drawn, two different items. They
@@ -236,5 +236,6 @@ def advance(
         updates, moments = optimiser.update(gradient, moments)
         return (jax.tree.map(jnp.add, params, updates), moments, i + 1), loss
 
-    (params, moments, i), losses = jax.lax.scan(step, tuple(state), length=length)
-    return ContextState(params, moments, i), losses
+    end: Any
+    end, losses = jax.lax.scan(step, tuple(state), length=length)
+    return ContextState(*end), losses
