@@ -46,7 +46,7 @@ PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
 .PHONY: help setup models text capacity retrieval cache conversion roles pruning tries audit rank \
-    relations constructions bands certificates joint gap regimes softmax block translation figures paper test test-all lint bench bench-gpu readme report docs clean check-python
+    relations constructions bands certificates joint gap regimes fullscale softmax block translation figures paper test test-all lint bench bench-gpu readme report docs clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -123,6 +123,9 @@ regimes: setup ## the same for where one head suffices, and how the budget scale
 
 gap: setup ## the same for how far bounds lie below the best channel
 	@$(RUN) -m experiments run gap --preset "$(PRESET)"
+
+fullscale: setup ## the same for all words of a vocabulary (PRESET=paper: hours)
+	@$(RUN) -m experiments run fullscale --preset "$(PRESET)"
 
 softmax: setup ## the same for softmax heads and value routing beside the maximum
 	@$(RUN) -m experiments run softmax --preset "$(PRESET)"

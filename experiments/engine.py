@@ -83,6 +83,7 @@ EXPERIMENTS = {
     "joint": "experiments.joint.experiment:EXPERIMENT",
     "regimes": "experiments.regimes.experiment:EXPERIMENT",
     "gap": "experiments.gap.experiment:EXPERIMENT",
+    "fullscale": "experiments.fullscale.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 

@@ -29,6 +29,7 @@ from experiments.capacity import prose as capacity
 from experiments.certificates import table as certificates
 from experiments.constructions import table as constructions
 from experiments.conversion import table as conversion
+from experiments.fullscale import table as fullscale
 from experiments.gap import table as gap
 from experiments.joint import table as joint
 from experiments.pruning import table as pruning
@@ -86,6 +87,8 @@ SOURCES = {
     "gap-deep": Source("figures/gap/deep.json", gap.BLOCKS, gap.values),
     "joint-long": Source("figures/joint/long.json", joint.BLOCKS, joint.values),
     "regimes": Source("figures/regimes/quick.json", regimes.BLOCKS, regimes.values),
+    "fullscale": Source("figures/fullscale/quick.json", fullscale.BLOCKS, fullscale.values),
+    "fullscale-paper": Source("figures/fullscale/paper.json", fullscale.BLOCKS, fullscale.values),
     "certificates-drift": Source("figures/certificates/drift.json", {}, certificates.values),
     "bench": Source("figures/bench/bench.json", {"": bench_tables.bench_table}),
     "attention": Source(
