@@ -80,7 +80,9 @@ def training(data: Mapping[str, Any]) -> Drawn:
     present = {(row["trainer"], row["num_heads"]) for row in shown}
     handles = [
         style.handle(
-            _LOOKS[name], _LOOKS[name].label + ("" if name == FREE else f", h = {h}"), linestyle=_line(h)
+            _LOOKS[name],
+            _LOOKS[name].label + ("" if name == FREE else f", h = {h}"),
+            linestyle="-" if name == FREE else _line(h),
         )
         for name, h in sorted(present, key=lambda pair: (list(_LOOKS).index(pair[0]), pair[1]))
     ]
