@@ -80,7 +80,9 @@ def training(data: Mapping[str, Any]) -> Drawn:
     present = {(row["trainer"], row["num_heads"]) for row in shown}
     handles = [
         style.handle(
-            _LOOKS[name], _LOOKS[name].label + ("" if name == FREE else f", h = {h}"), linestyle=_line(h)
+            _LOOKS[name],
+            _LOOKS[name].label + ("" if name == FREE else f", h = {h}"),
+            linestyle="-" if name == FREE else _line(h),
         )
         for name, h in sorted(present, key=lambda pair: (list(_LOOKS).index(pair[0]), pair[1]))
     ]
@@ -171,14 +173,19 @@ def one_head(data: Mapping[str, Any]) -> Drawn:
     handles = []
     for index, (embedding, color) in enumerate(looks.items()):
         own = sorted(select(rows, embedding=embedding, seed=0), key=lambda row: row["num_items"])
-        look = Look(_label(embedding), color, style.MARKERS[index])
+        look = Look(_label(embedding), color, style.MARKERS[index], filled=index == 0)
+        line = "-" if index == 0 else (0, (4, 1.5))
         axes.plot(
             [row["num_items"] for row in own],
             [row["best_f1"] for row in own],
             color=color,
             marker=look.marker,
+            markerfacecolor=color if look.filled else "white",
+            linestyle=line,
+            markersize=4 + 3 * index,
+            zorder=3 - index,
         )
-        handles.append(style.handle(look))
+        handles.append(style.handle(look, linestyle=line))
     axes.axvline(ceiling, **style.PREDICTION)
     axes.set_ylim(*style.SHARE_LIMITS)
     axes.set_xlabel("items m")
