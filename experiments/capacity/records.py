@@ -145,8 +145,8 @@ def _transitions(
     config: CapacityConfig,
     curve: Curve,
     points: list[Record],
-    trainers: list[Trainer],
-    located: list[Trainer],
+    trainers: Sequence[str],
+    located: Sequence[str],
 ) -> list[Record]:
     """A head count's thresholds: each trainer's and the best one's, by every criterion.
 

@@ -33,7 +33,7 @@ def save(key: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     neighbour = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with neighbour.open("wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, **dict(arrays))  # pyright: ignore[reportArgumentType]
         neighbour.replace(path)
     finally:
         neighbour.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from experiments.reading import seed_range, select
 QUICK, PAPER = "translation/quick", "translation/paper"
 VASWANI = "Vaswani et al. 2017, Table 3"
 BHOJANAPALLI = "Bhojanapalli et al. 2020"
-HEADS = "figures/translation/quick-heads"
+HEADS = "figures/translation/paper-heads"
 ARMS = "figures/translation/paper-arms"
 MARGIN = 0.01
 """By how much a perplexity is above another, relatively, where one seed gives no intervals."""
@@ -153,7 +153,7 @@ ENTRIES = (
         "Table 3: quality rises from 1 to 8 heads and falls at 16 and 32. (The table has the same BLEU at 8 and 16.)",
         "perplexity on held-out verses falls with every doubling up to 8 heads, rises from 8 to 16 and from 16 to 32; "
         f"intervals apart, or with one seed by {MARGIN:.0%}",
-        (QUICK,),
+        (PAPER,),
         _table,
         HEADS,
         9,
@@ -175,7 +175,7 @@ ENTRIES = (
         "too many heads.",
         "perplexity of one head, and of the most heads, above the best; "
         f"intervals apart, or with one seed by {MARGIN:.0%}",
-        (QUICK,),
+        (PAPER,),
         _vaswani,
         HEADS,
         papers=(f"{VASWANI} (A)",),
@@ -193,7 +193,7 @@ ENTRIES = (
         "split-falls",
         "With heads of size d / h, quality falls as h goes from 8 to 32.",
         "perplexity rises with every doubling from 8 heads on",
-        (QUICK,),
+        (PAPER,),
         _split_falls,
         HEADS,
         papers=(f"{BHOJANAPALLI}, Table 1",),

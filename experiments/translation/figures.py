@@ -64,7 +64,7 @@ def arms(data: Mapping[str, Any]) -> Drawn:
     keys, counts = _rows(data, "B"), _rows(data, "F")
     fixed, split = _rows(data, "M"), _rows(data, "S")
     split += [row for row in _rows(data, "A") if fixed and row["num_heads"] == BASE.num_heads]
-    panels = [panel for panel in (keys, counts, fixed) if panel]
+    panels = [panel for panel in (keys, counts, fixed) if len(panel) > 1]
     if not panels:
         return None
     figure, grid = style.grid(1, len(panels), style.DOUBLE_WIDTH, 2.8)

@@ -1,6 +1,7 @@
 """Many heads: fixed partitions, the parameter-count law, heads that choose, the window of head counts."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ def test_choosing_requirement_is_the_minimum_over_the_threshold(left, negative, 
         above = quad(lambda z: (z - tau) ** 2 * density(z), tau, 30, epsrel=1e-11)[0]
         return left * kept_moments(cut, tau).second + negative * above
 
-    best = minimize_scalar(cost, bounds=(cut, 6), method="bounded", options={"xatol": 1e-8})
+    best: Any = minimize_scalar(cost, bounds=(cut, 6), method="bounded", options={"xatol": 1e-8})
     assert choosing_requirement(left, negative, cut) == pytest.approx(best.fun, rel=1e-7)
 
 
