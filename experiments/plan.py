@@ -72,8 +72,9 @@ def heads_cells(made: Plan) -> Cells:
         f"d_model = {made.d_model:,}",
         ("heads", "theorems", "fixed partition", "plain descent", "d_k", "D_K"),
         tuple(_row(row) for row in made.rows),
-        "Theorems: lower bounds. Fixed partition: prediction for edges dealt out beforehand. Joint training: empirical "
-        "law. d_k: the least allowed size that meets law and theorems. ∞: fails at every size.",
+        "Theorems: lower bounds. Fixed partition: prediction for edges dealt out beforehand. Plain descent: empirical "
+        "law. d_k: the least allowed size that meets law and theorems, every head with keys of its own; where heads "
+        "share keys it is larger. ∞: fails at every size.",
     )
 
 

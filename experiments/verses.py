@@ -139,6 +139,8 @@ def load_text(path: str = "", rule: str = "every-tenth") -> Text:
         parts = split(read_verses(), rule)
         source = f"English verses (World English Bible), books held out: {rule}"
         return Text(source, *map(_chapters, parts), *(tuple(v.english for v in part) for part in parts))
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"text: expected a UTF-8 file, got {path!r}, which is no file")
     try:
         lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError as error:

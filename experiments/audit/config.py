@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 
 from experiments.pretrained import installed
-from experiments.roles.text import SAMPLE
+from experiments.roles.text import SAMPLE, passages
 
 
 @dataclass(frozen=True)
@@ -68,4 +68,6 @@ def resolve(config: AuditConfig, given: Collection[str]) -> AuditConfig:
                 raise FileNotFoundError(
                     f"models: expected an installed model (make models) or a folder, got {name!r}"
                 )
+    if config.text:
+        passages(config.text)
     return config

@@ -34,9 +34,10 @@ def last_curves(books: Books, order: str) -> list[Record]:
 def _tries(books: Books) -> Sequence[Part]:
     parts = []
     names = {
+        "restarts": "the best of {ratio} runs, {ratio} times the compute",
         "healed-compute": "choice among {ratio}h trained heads, trained on, at equal compute",
         "rewound": "first weights of the chosen heads alone (of {ratio}h)",
-        "resumed": "a second start",
+        "resumed": "the same run, resumed with fresh moments",
     }
     for arm, name in names.items():
         for row in books.rows(QUICK, "paired"):

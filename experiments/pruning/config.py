@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from experiments.verses import load_text
+
 ORDERS = ("importance", "importance_recomputed", "confidence", "ablation", "random")
 REMOVALS = ("heads", "groups")
 SAMPLE = str(Path(__file__).parents[2] / "LICENSE")
@@ -134,6 +136,8 @@ def _check(config: PruningConfig) -> None:
         raise ValueError(f"gate_penalties: expected no negative number, got {config.gate_penalties}")
     if any(size < 1 for size in config.batch_sizes):
         raise ValueError(f"batch_sizes: expected positive integers, got {config.batch_sizes}")
+    if config.text not in ("", "sample"):
+        load_text(config.text)
     if config.length < 8:
         raise ValueError(f"length: expected at least 8, got {config.length}")
     if config.num_tokens < 4 * config.length:

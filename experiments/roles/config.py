@@ -116,8 +116,6 @@ def resolve(config: RolesConfig, given: Collection[str]) -> RolesConfig:
             "segment_length, sentence_length: expected at least 8 tokens, "
             f"got {config.segment_length}, {config.sentence_length}"
         )
-    if config.text and config.text != text.SAMPLE and not Path(config.text).is_file():
-        raise FileNotFoundError(f"text: expected a UTF-8 file, got {config.text!r}, which is no file")
     if config.text:
         text.passages(config.text)
     if config.ud:

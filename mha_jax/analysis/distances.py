@@ -40,6 +40,7 @@ def head_distances(
     if jnp.ndim(weights) != 3:
         raise ValueError(f"weights: expected maps (N, T, T) of one example, got {jnp.shape(weights)}")
     maps, real, queries = counted(weights, tokens, None)
+    maps = maps.astype(jnp.promote_types(maps.dtype, jnp.float32))  # differences of entropies would drown
     maps = jnp.where(queries[None, :, None], smooth(maps, real, smoothing, is_causal), 0)
     num_heads = maps.shape[0]
     own = _entropy(maps)

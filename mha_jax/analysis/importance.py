@@ -59,6 +59,7 @@ def importance_total(
         ValueError: an argument has a wrong shape or dtype.
     """
     gradients = jnp.asarray(gradients)
+    gradients = gradients.astype(jnp.promote_types(gradients.dtype, jnp.float32))
     if gradients.ndim != 4:
         raise ValueError(f"gradients: expected shape (L, B, T, N), got {gradients.shape}")
     real = jnp.ones(gradients.shape[1:3], bool)

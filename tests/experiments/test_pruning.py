@@ -11,6 +11,7 @@ from rich.console import Console
 from experiments import cli
 from experiments.collecting import checker
 from experiments.computing import check_planned
+from experiments.engine import load
 from experiments.points import from_unit, to_units
 from experiments.pruning import PRESETS, figures, table
 from experiments.pruning.claims import CLAIMS
@@ -327,3 +328,20 @@ def test_a_run_with_everything(tmp_path, monkeypatch):
         assert {row["removal"] for row in own["timings"]} == {"heads"}
         assert all(row["difference"] <= 1e-5 * row["scale"] for row in own["timings"])
         assert (own["points"][0]["ranking"] is None) == ("gpt2" in folder)
+
+
+@pytest.mark.parametrize("name", ["pruning", "audit", "roles"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "at least ten lines"), (b"\xff\xfe\x00" * 40, "UTF-8"), (None, "no file"), ("folder", "no file")],
+)
+def test_a_text_that_is_none_is_refused_before_anything_runs(tmp_path, name, content, said):
+    path = tmp_path / "text"
+    if content == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    experiment = load(name)
+    config = replace(experiment.presets["smoke"], text=str(path))
+    with pytest.raises((ValueError, FileNotFoundError), match=f"text: expected.*{said}"):
+        experiment.resolve(config, {"text"})

@@ -11,7 +11,7 @@ import pytest
 
 from theory.problems import make_problem
 from theory.recognition import Recovery, channel_scores, evaluate
-from theory.training import PLAIN, TRAINERS, Channel, JointOptions, PolishOptions, joint, polish, train
+from theory.training import PLAIN, TRAINERS, Channel, JointOptions, PolishOptions, joint, polish, train, types
 from theory.training.types import check_batch, initial_factors
 
 ITEMS, D_MODEL, HEADS, WIDTH, SEEDS = 23, 7, 3, 5, (0, 1, 2)
@@ -331,3 +331,44 @@ def test_64_bit_jax_changes_nothing(trainer):
             )
     for one, other in zip(*results, strict=True):
         _assert_same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_steps", 0),
+        ("check_every", -1),
+        ("patience", 0),
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("positive_weight", -1.0),
+        ("init_scale", -1.0),
+        ("min_fall", 1.0),
+        ("temperature", -1.0),
+        ("aggregation", "mean"),
+        ("loss", "square"),
+    ],
+)
+def test_settings_of_joint_training_that_are_none_are_refused(field, value):
+    with pytest.raises(ValueError, match=f"{field}: expected"):
+        JointOptions(**{field: value})
+
+
+def test_arrays_that_are_no_batch_are_refused():
+    items, edges = _batch()
+    sizes = {"num_heads": 2, "head_dim": 2, "seeds": SEEDS}
+    for x, a, said in (
+        (items[0], edges[0], "embeddings: expected a non-empty batch"),
+        (items, edges.astype(int), "adjacency: expected booleans of shape"),
+        (items[:, :-1], edges, "adjacency: expected booleans of shape"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            check_batch_of(x, a, **sizes)
+    with pytest.raises(ValueError, match=r"num_heads: expected a positive integer, got 2\.5"):
+        check_batch_of(items, edges, **(sizes | {"num_heads": 2.5}))
+
+
+def check_batch_of(embeddings, adjacency, *, num_heads, head_dim, seeds):
+    """Without the tests' own checks of types, as a user has it."""
+    check = inspect.unwrap(types.check_batch)
+    return check(embeddings, adjacency, num_heads, head_dim, 4, seeds)

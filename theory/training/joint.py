@@ -73,6 +73,31 @@ class JointOptions:
     temperature: float = 5.0
     loss: str = "hinge"
 
+    def __post_init__(self) -> None:
+        """Refuse settings that are none.
+
+        Raises:
+            ValueError: naming the field.
+        """
+        for name in ("max_steps", "check_every", "patience"):
+            value = getattr(self, name)
+            if name == "patience" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"{name}: expected a positive integer, got {value!r}")
+        for name in ("learning_rate", "init_scale", "positive_weight"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < np.inf:
+                raise ValueError(f"{name}: expected a positive number, got {value!r}")
+        if not 0 <= self.min_fall < 1:
+            raise ValueError(f"min_fall: expected a number in [0, 1), got {self.min_fall!r}")
+        if not 0 <= self.temperature < np.inf:
+            raise ValueError(f"temperature: expected a number of at least 0, got {self.temperature!r}")
+        if self.aggregation not in ("max", "sum"):
+            raise ValueError(f"aggregation: expected 'max' or 'sum', got {self.aggregation!r}")
+        if self.loss not in ("hinge", "cross-entropy"):
+            raise ValueError(f"loss: expected 'hinge' or 'cross-entropy', got {self.loss!r}")
+
 
 PLAIN = JointOptions(patience=10, temperature=0.0, loss="cross-entropy")
 """Joint training as it is usually done."""
@@ -93,17 +118,7 @@ class Setting(NamedTuple):
 
     @classmethod
     def of(cls, options: JointOptions) -> Setting:
-        """Of these options.
-
-        Raises:
-            ValueError: another aggregation or loss, or a negative temperature.
-        """
-        if options.aggregation not in ("max", "sum"):
-            raise ValueError(f"aggregation: expected 'max' or 'sum', got {options.aggregation!r}")
-        if options.loss not in ("hinge", "cross-entropy"):
-            raise ValueError(f"loss: expected 'hinge' or 'cross-entropy', got {options.loss!r}")
-        if not 0 <= options.temperature < np.inf:
-            raise ValueError(f"temperature: expected a number of at least 0, got {options.temperature}")
+        """Of these options."""
         soft = options.temperature > 0 and options.aggregation == "max"
         return cls(options.aggregation, soft, options.loss)
 

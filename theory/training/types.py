@@ -91,12 +91,21 @@ def check_batch(
     """Check a trainer's input and return the edges ``(source, target)`` of every problem.
 
     Raises:
-        ValueError: for a non-positive head count or size, a number of seeds other than the batch's, a negative seed,
-            problems without edges or with different numbers of edges, or embeddings that are not finite.
+        ValueError: for a head count or size that is no positive integer, arrays of other shapes, a number of seeds
+            other than the batch's, a negative seed, problems without edges or with different numbers of edges, or
+            embeddings that are not finite.
     """
     for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
-        if value < 1:
-            raise ValueError(f"{name}: expected a positive integer, got {value}")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise ValueError(f"{name}: expected a positive integer, got {value!r}")
+    if np.ndim(embeddings) != 3 or 0 in np.shape(embeddings):
+        raise ValueError(
+            f"embeddings: expected a non-empty batch (b, m, d), got shape {np.shape(embeddings)}"
+        )
+    wanted = (*np.shape(embeddings)[:2], np.shape(embeddings)[1])
+    if np.shape(adjacency) != wanted or adjacency.dtype != bool:
+        got = f"{adjacency.dtype} of shape {np.shape(adjacency)}"
+        raise ValueError(f"adjacency: expected booleans of shape {wanted}, got {got}")
     if max_head_dim < head_dim:
         raise ValueError(f"max_head_dim: expected at least head_dim = {head_dim}, got {max_head_dim}")
     if len(seeds) != len(embeddings):
