@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from experiments.capacity.config import Arm, CapacityConfig
-from experiments.capacity.units import RECOVERED_F1, CeilingPoint, TrainedPoint
+from experiments.capacity.units import RECOVERED_F1, TOGETHER, CeilingPoint, TrainedPoint
 from experiments.engine import Ask, Part
 from experiments.points import Record
 from theory.bounds import (
@@ -49,7 +49,7 @@ class Curve:
 
     def points(self, config: CapacityConfig, trainer: Trainer, head_dim: int) -> list[TrainedPoint]:
         """All seeds at one head_dim; only settings that the trainer heeds are set."""
-        joint = trainer in ("joint", "plain")
+        joint = trainer in TOGETHER
         return [
             TrainedPoint(
                 num_items=self.num_items,

@@ -60,7 +60,7 @@ class CeilingPoint:
     seed: int
 
 
-_TOGETHER = ("joint", "plain")
+TOGETHER = ("joint", "plain")
 """Trainers of all heads at once, which a mesh shares out."""
 
 _SCORES = ("micro_f1", "best_f1", "exact_recovery", "argmax_accuracy", "smallest_edge", "largest_non_edge")
@@ -141,7 +141,7 @@ def check_mesh(points: Sequence[TrainedPoint] | Sequence[CeilingPoint], mesh: Ma
         ValueError: if seeds, heads or items are not multiples of their axis.
     """
     first = points[0]
-    if not isinstance(first, TrainedPoint) or first.trainer not in _TOGETHER:
+    if not isinstance(first, TrainedPoint) or first.trainer not in TOGETHER:
         return
     for name, number, axis in (
         ("seeds", len(points), "data"),
@@ -170,7 +170,7 @@ def _trained(first: TrainedPoint, seeds: Sequence[int], problems: Sequence[Probl
         "max_head_dim": compiled_width(first.head_dim),
     }
     mesh = current_mesh()
-    if mesh is not None and first.trainer in _TOGETHER:  # the others go head by head, on one device
+    if mesh is not None and first.trainer in TOGETHER:  # the others go head by head, on one device
         channels = train_joint_on_mesh(embeddings, adjacency, mesh=mesh, **sizes, options=joint)
     else:
         channels = train(

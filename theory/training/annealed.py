@@ -20,6 +20,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
 
+from theory.channel import head_scores, project
 from theory.problems import seeded_rng
 from theory.training.refit import refit_heads
 from theory.training.types import Channel, GreedyOptions, check_batch, initial_factors
@@ -52,15 +53,10 @@ class AnnealedOptions:
     refit: GreedyOptions = field(default_factory=lambda: GreedyOptions(swap_passes=4, swap_below=0.1))
 
 
-def _scores(params: Params, x: Float[Array, "m d"]) -> Float[Array, "h m m"]:
-    queries = jnp.einsum("md,hdk->hmk", x, params["query"])
-    keys = jnp.einsum("md,hdk->hmk", x, params["key"])
-    return jnp.exp(params["log_scale"]) * jnp.einsum("hmk,hnk->hmn", queries, keys)
-
-
 def _loss(params, x, edges, weight, temperature) -> Float[Array, ""]:
     """Weighted mean squared hinge of the soft maximum over heads."""
-    best = temperature * jax.nn.logsumexp(_scores(params, x) / temperature, axis=0)
+    scores = head_scores(project(x, params["query"]), project(x, params["key"]))
+    best = temperature * jax.nn.logsumexp(jnp.exp(params["log_scale"]) * scores / temperature, axis=0)
     slack = jnp.maximum(1.0 - jnp.where(edges, 1.0, -1.0) * (best - params["offset"]), 0.0)
     weights = jnp.where(edges, weight, 1.0)
     return jnp.sum(weights * slack * slack) / jnp.sum(weights)
