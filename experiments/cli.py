@@ -1,6 +1,6 @@
-"""The command line: ``list``, ``run``, ``collect``, ``plot``, ``status``, ``verify``, and those over all experiments.
+"""The command line: ``list``, ``run``, ``collect``, ``restore``, ``plot``, ``status``, ``verify`` of one experiment.
 
-The latter: ``plan``, ``figures``, ``paper``, ``claims``, ``report``.
+And over all experiments: ``plan``, ``figures``, ``paper``, ``claims``, ``report``.
 
 A run appends to ``runs/NAME/PRESET-<config hash>.jsonl`` (or under ``--out``), and when it is complete writes
 ``PRESET.json`` and the figures: into ``figures/NAME/`` for an unchanged preset, into ``--out`` where one is given, else
@@ -27,8 +27,8 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; returns the exit status: 0, 1 for a finding, 2 for a bad request, 130 when interrupted."""
     console = Console(stderr=False)
     parser = _parser()
-    if argv and argv[0] in _WHOLE:  # these read their own options
-        return _said_errors(lambda: _WHOLE[argv[0]](argv[1:], console))
+    if argv and argv[0] == "plan":  # reads its own options
+        return _said_errors(lambda: plan.run(argv[1:], console))
     known, rest = parser.parse_known_args(argv)
     if known.command != "run" and rest:
         parser.error(f"unknown arguments: {' '.join(rest)}")
@@ -59,6 +59,16 @@ def _parser() -> argparse.ArgumentParser:
     names.add_parser(
         "plan", help="how many heads, of which size, for a layer; `plan --help` lists its options"
     )
+    figures = names.add_parser(
+        "figures", help="draw every figure of the committed records again", allow_abbrev=False
+    )
+    figures.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 where a committed svg file differs"
+    )
+    paper = names.add_parser(
+        "paper", help="say what is left of every preset `paper`, ask, and run them", allow_abbrev=False
+    )
+    paper.add_argument("--yes", action="store_true", help="do not ask")
     claims = names.add_parser("claims", help="write CLAIMS.md from the committed records", allow_abbrev=False)
     claims.add_argument(
         "--check", action="store_true", help="write nothing; exit with 1 where CLAIMS.md differs"
@@ -80,9 +90,14 @@ def _parser() -> argparse.ArgumentParser:
     collect = names.add_parser(
         "collect", help="write records and figures of what an unfinished run has so far", allow_abbrev=False
     )
-    for command in (run, plot, verify, collect):
+    restore = names.add_parser(
+        "restore",
+        help="make the results that a run goes on with from its committed records",
+        allow_abbrev=False,
+    )
+    for command in (run, plot, verify, collect, restore):
         what = "an experiment's name, or module:attribute"
-        if command is verify:
+        if command in (verify, restore):
             what += ", or a .json file of records"
         if command is collect:
             what += ", or a .jsonl file of results"
@@ -97,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         "folder", nargs="?", type=Path, help="folder of runs (default: those under runs/ of each experiment)"
     )
     status.add_argument("--experiment", help="module:attribute of an experiment that `list` does not know")
-    for command in (run, plot, status, verify, collect):
+    for command in (run, plot, status, verify, collect, restore):
         command.add_argument("--out", type=Path, help="folder of a private run")
     run.add_argument(
         "--executor",
@@ -140,6 +155,14 @@ def _list(_: argparse.Namespace, __: Sequence[str], console: Console) -> int:
     return 0
 
 
+def _figures(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
+    return everything.redraw(console, check=known.check)
+
+
+def _paper(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
+    return everything.paper(console, ask=not known.yes)
+
+
 def _claims(known: argparse.Namespace, _: Sequence[str], __: Console) -> int:
     from experiments.ledger.command import write_claims
 
@@ -156,11 +179,12 @@ _COMMANDS = {
     "list": _list,
     "run": commands.run,
     "collect": commands.collect,
+    "restore": commands.restore,
     "plot": commands.plot,
     "status": commands.status,
     "verify": commands.verify,
+    "figures": _figures,
+    "paper": _paper,
     "claims": _claims,
     "report": _report,
 }
-
-_WHOLE = {"plan": plan.run, "figures": everything.redraw, "paper": everything.paper}

@@ -1,4 +1,4 @@
-"""What the commands over one experiment do: run it or go on, collect what is there, draw, tell, verify.
+"""What the commands over one experiment do: run it or go on, collect what is there, restore, draw, tell, verify.
 
 Each takes the options that `experiments.cli` has read, the words that it has not, and where to print, and returns the
 exit status.
@@ -37,6 +37,7 @@ from experiments.files import (
 )
 from experiments.points import from_unit
 from experiments.progress import Watch, show_lines, status_lines, unfinished_parts
+from experiments.restoring import restore as restore_batches
 from experiments.runner import BatchError, Runner
 from experiments.store import Store, canonical, read_lines
 from experiments.workers import choose, make_executor, stop_executor
@@ -185,6 +186,25 @@ def collect(known: argparse.Namespace, _: Sequence[str], console: Console) -> in
     with Store(results, header, checker(experiment), writable=False) as store:
         show_lines(console, kept_store(results, store))
         finish(Run(experiment, config, preset, command, final), store, console)
+    return 0
+
+
+def restore(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
+    """Write the results that a run goes on with from its final file."""
+    named = known.name.endswith(".json")
+    path = Path(known.name) if named else Path("figures") / load(known.name).name / f"{known.preset}.json"
+    data = read_final(path)
+    experiment = load(data["experiment"] if named else known.name)
+    config, preset = config_from(experiment, data["config"]), data["preset"]
+    values = json_values(config)
+    changed = canonical(values) != canonical(json_values(_preset(experiment, preset)))
+    results, final = places(experiment.name, preset, values, changed or preset == "smoke", known.out)
+    header = {"experiment": experiment.name, "preset": preset, "config": values}
+    if files := file_hashes(experiment, config):
+        header["files"] = files
+    with claimed(results, final, values, Store(results, header, checker(experiment))) as store:
+        before, restored = len(store), restore_batches(experiment, config, data, store)
+    show_lines(console, [f"{results}: {restored} batches of {path}, beside {before} that were there"])
     return 0
 
 

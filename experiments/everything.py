@@ -74,16 +74,14 @@ def draw(drawing: Drawing, folder: Path) -> list[Path]:
     return bench_output.draw(json.loads(path.read_text("utf-8")), folder / path.stem, figure)
 
 
-def redraw(words: Sequence[str], console: Console, figures: Path = FIGURES) -> int:
+def redraw(console: Console, figures: Path = FIGURES, *, check: bool = False) -> int:
     """Draw all figures, or compare; returns the exit status."""
-    if list(words) not in ([], ["--check"]):
-        raise ValueError(f"figures: expected --check or nothing, got {' '.join(words)}")
     found = drawings(figures)
     with tempfile.TemporaryDirectory() as temporary:
-        folders = [Path(temporary) / d.path.parent.name if words else d.path.parent for d in found]
+        folders = [Path(temporary) / d.path.parent.name if check else d.path.parent for d in found]
         with ProcessPoolExecutor(min(cores(), 8), mp_context=get_context("spawn")) as pool:
             drawn = list(pool.map(draw, found, folders))
-        if not words:
+        if not check:
             show_lines(
                 console, [f"figure: {path}" for paths in drawn for path in paths if path.suffix == ".png"]
             )
@@ -166,15 +164,17 @@ def _said(seconds: float | None) -> str:
     return "not known" if seconds is None else duration(seconds)
 
 
-def paper(words: Sequence[str], console: Console) -> int:
-    """Say what is left of all presets ``paper``, ask, and run them; returns the exit status."""
-    if list(words) not in ([], ["--yes"]):
-        raise ValueError(f"paper: expected --yes or nothing, got {' '.join(words)}")
+def paper(console: Console, *, ask: bool = True) -> int:
+    """Say what is left of all presets ``paper``, ask, and run them; returns the exit status.
+
+    Raises:
+        ValueError: if there is nobody to ask.
+    """
     names = [name for name in EXPERIMENTS if "paper" in load(name).presets]
     rows = [left_of_paper(name) for name in names]
     console.print(paper_cells(rows).rich())
     show_lines(console, [f"left out of {row.experiment}: {what}" for row in rows for what in row.missing])
-    if not words:
+    if ask:
         if not sys.stdin.isatty():
             raise ValueError("paper: expected --yes where nobody can be asked, got nothing")
         if console.input("Run them now, one after the other? [y/N] ").strip().lower() not in ("y", "yes"):

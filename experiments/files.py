@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,16 +109,26 @@ def claimed(results: Path, final: Path, values: Mapping[str, Any], store: Store)
     """Open a run's store in a folder of no other run. Of runs that begin at a time in one folder, one is the first.
 
     Raises:
-        ValueError: as `refuse_another_run`, `refuse_another_store` and `Store`.
+        ValueError: as `refuse_another_run`, `refuse_another_store` and `Store`; or if the folder cannot be written.
         RuntimeError: as `Store`.
     """
-    results.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(results.parent)
     with contextlib.ExitStack() as stack:
         with FileLock(results.parent / ".folder.lock", timeout=60):
             refuse_another_run(final, values)
             refuse_another_store(results, final)
             stack.enter_context(store)
         yield store
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        why = None if os.access(folder, os.W_OK) else "no permission to write there"
+    except OSError as error:
+        why = error.strerror
+    if why is not None:
+        raise ValueError(f"out: expected a folder that can be written, got {folder} ({why})")
 
 
 def read_final(path: Path) -> dict[str, Any]:

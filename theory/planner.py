@@ -144,6 +144,11 @@ def plan(
     heads = sorted({_size("num_heads", h) for h in num_heads})
     multiple = _size("head_dim_multiple", head_dim_multiple)
     sizes = _size("num_items", num_items, 2), _size("num_relations", num_relations), _size("d_model", d_model)
+    if sizes[1] > sizes[0] * (sizes[0] - 1):
+        raise ValueError(
+            f"num_relations: expected at most num_items * (num_items - 1) = {sizes[0] * (sizes[0] - 1)}, "
+            f"got {sizes[1]}"
+        )
     limit = None if cache_dims is None else _size("cache_dims", cache_dims)
     rows = tuple(_row(*sizes, h, multiple) for h in heads)
     choice = _choose(rows, sizes, limit, multiple)

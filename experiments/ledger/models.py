@@ -11,7 +11,7 @@ from experiments.ledger.entry import Entry, Part
 from experiments.ledger.training import kept, last_curves
 from experiments.reading import select
 from experiments.roles.claims import common
-from experiments.roles.naming import MARGIN, RULES, roles, syntactic
+from experiments.roles.naming import MARGIN, RULES, roles, score, syntactic
 
 ROLES, PRUNING, ABLATIONS = "roles/quick", "pruning/quick", "pruning/minilm"
 NAMES = {"minilm-l6": "MiniLM", "smollm2-135m": "SmolLM2"}
@@ -222,7 +222,8 @@ def _positional(books: Books) -> Sequence[Part]:
     parts = []
     for model in _models(heads):
         own = select(heads, model=model)
-        found = [row for row in own if (row["offset_share"] or 0) > RULES["positional"].threshold]
+        rule = RULES["positional"]
+        found = [row for row in own if (score(row, rule) or 0) > rule.threshold]
         best = max((row["confidence"] for row in found), default=None)
         beside = "" if best is None else f", confidence of the surest {best:.2f}"
         parts.append(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
 from experiments.pretrained import WHEELS
+from experiments.pretrained.tensors import read_json
 from experiments.roles import text, treebank
 
 RELATIONS = (
@@ -140,7 +140,7 @@ def sizes(model: str) -> Sizes:
 
     Raises:
         FileNotFoundError: if it is a folder without a ``config.json``.
-        ValueError: if that does not say them.
+        ValueError: if that is no JSON object or does not say them.
     """
     if model in _SIZES:
         return _SIZES[model]
@@ -149,7 +149,10 @@ def sizes(model: str) -> Sizes:
         raise FileNotFoundError(
             f"models: expected {', '.join(_SIZES)} or folders with a config.json, got {model!r}"
         )
-    values = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        values = read_json(path)
+    except ValueError as error:
+        raise ValueError(f"models: {error}") from None
     layers = values.get("num_hidden_layers", values.get("n_layer"))
     heads = values.get("num_attention_heads", values.get("n_head"))
     if not isinstance(layers, int) or not isinstance(heads, int):

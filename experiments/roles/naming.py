@@ -21,11 +21,13 @@ class Rule:
         score: field of the record, or a ratio ``a/b`` of two.
         threshold: the score has to be above it.
         source: of the threshold.
+        elsewhere: whether a head whose ``offset`` is 0 has no score: it looks at itself.
     """
 
     score: str
     threshold: float
     source: str
+    elsewhere: bool = False
 
 
 RULES = {
@@ -35,7 +37,7 @@ RULES = {
     "self": Rule("self", 0.5, "ours, as for its neighbours"),
     "delimiter": Rule("delimiter", 0.6, "Clark et al. 2019, for separators or punctuation alone"),
     "first": Rule("first", 0.6, "Clark et al. 2019, for [CLS]"),
-    "positional": Rule("offset_share", 0.9, "Voita et al. 2019"),
+    "positional": Rule("offset_share", 0.9, "Voita et al. 2019", elsewhere=True),
     "broad": Rule(
         "entropy/uniform_entropy", 0.78, "Clark et al. 2019: 3.8 nats, where uniform attention has 4.85"
     ),
@@ -47,6 +49,8 @@ NONE = "none"
 
 def score(record: Mapping[str, float | None], rule: Rule) -> float | None:
     """A rule's score of a head; None where it has none."""
+    if rule.elsewhere and record.get("offset") == 0:
+        return None
     over, _, under = rule.score.partition("/")
     values = [record.get(name) for name in (over, under) if name]
     if any(value is None for value in values):

@@ -73,9 +73,12 @@ def read(path: str) -> tuple[Sentence, ...]:
         if digest != SHA256:
             raise ValueError(f"{file.name}: expected sha256 {SHA256}, got {digest}; {HOW_TO_GET}")
     try:
-        return parse(content.decode("utf-8"))
+        sentences = parse(content.decode("utf-8"))
     except ValueError as error:
-        raise ValueError(f"{file.name}: expected CoNLL-U, got {error}") from None
+        raise ValueError(f"ud: expected CoNLL-U in {file}, got {error}") from None
+    if not sentences:
+        raise ValueError(f"ud: expected CoNLL-U in {file}, got no sentence")
+    return sentences
 
 
 def parse(content: str) -> tuple[Sentence, ...]:

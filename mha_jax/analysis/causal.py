@@ -8,7 +8,7 @@ queries count: those that can score at all. A head that attends uniformly to wha
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mha_jax.analysis._maps import AnyArray, Total, check_tokens
+from mha_jax.analysis._maps import AnyArray, Total, check_maps, check_tokens
 from mha_jax.analysis.shares import attention_share, key_selector, offset_selector
 
 
@@ -66,7 +66,8 @@ def previous_token_score(
     Raises:
         ValueError: an argument has a wrong shape or dtype; the message names it.
     """
-    size = jnp.shape(weights)[-1]
+    weights = check_maps(weights)
+    size = weights.shape[-1]
     return attention_share(weights, offset_selector(size, -1), tokens, queries=jnp.arange(size) > 0)
 
 
@@ -85,7 +86,7 @@ def sink_score(
     Raises:
         ValueError: an argument has a wrong shape or dtype; the message names it.
     """
-    weights = jnp.asarray(weights)
+    weights = check_maps(weights)
     first = jnp.arange(weights.shape[-1]) == 0
     check_tokens(tokens, "tokens", weights)
     return attention_share(weights, key_selector(first), tokens, queries=~first)

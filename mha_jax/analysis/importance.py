@@ -93,7 +93,7 @@ def head_importance(
         tokens: False for padding.
 
     Returns:
-        Non-negative, every layer of norm 1 (or 0).
+        Non-negative, every layer of norm 1 (or 0); NaN where every token is padding, since there is no mean then.
 
     Raises:
         ValueError: an argument has a wrong shape or dtype.

@@ -8,7 +8,7 @@ tokens, also those for which M selects nothing, such as the last one's next). Th
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_jax.analysis._maps import AnyArray, Total, broadcast_bool, counted, total_over_queries
+from mha_jax.analysis._maps import AnyArray, Total, broadcast_bool, check_maps, counted, total_over_queries
 from mha_jax.masks import is_integer
 
 
@@ -66,7 +66,8 @@ def attention_shares(
     Raises:
         ValueError: as `attention_share`.
     """
-    size = jnp.shape(weights)[-1]
+    weights = check_maps(weights)
+    size = weights.shape[-1]
     selectors = {
         "previous": offset_selector(size, -1),
         "next": offset_selector(size, 1),

@@ -176,6 +176,39 @@ def test_collect_writes_what_a_private_run_has_so_far(finished, tmp_path, capsys
     assert "expected one file quick-*.jsonl" in capsys.readouterr().err
 
 
+def test_a_final_file_is_gone_on_with_elsewhere(finished, tmp_path, capsys, monkeypatch):
+    source, lines = lines_of(finished)
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    (before / source.name).write_text("".join(canonical(line) + "\n" for line in lines[:4]))
+    assert cli.main(["collect", TOY, "--out", str(before)]) == 0
+    monkeypatch.setattr(
+        engine, "EXPERIMENTS", engine.EXPERIMENTS | {"toy": TOY}
+    )  # as one of the project's own
+    assert cli.main(["restore", str(before / "quick.json"), "--out", str(after)]) == 0
+    assert "3 batches of" in capsys.readouterr().out
+    _, (header, *restored) = lines_of(after)
+    assert header == lines[0]
+    for got, line in zip(restored, lines[1:4], strict=True):
+        assert (got["unit"], got["records"]) == (line["unit"], line["records"])
+        assert got["environment"] == line["environment"]
+    assert cli.main(["restore", str(before / "quick.json"), "--out", str(after)]) == 0
+    assert "0 batches of" in capsys.readouterr().out
+    assert run(after) == 0
+    computed = len(lines_of(after)[1]) - 1
+    assert computed == len(lines) - 1
+    whole, data = (json.loads((folder / "quick.json").read_text()) for folder in (finished, after))
+    points = [canonical({k: v for k, v in r.items() if k != "seconds"}) for r in whole["records"]["points"]]
+    assert points == [
+        canonical({k: v for k, v in r.items() if k != "seconds"}) for r in data["records"]["points"]
+    ]
+    assert data["unfinished"] == []
+    data["records"]["points"][0]["steps"] += 100  # no batch's point
+    (before / "quick.json").write_text(json.dumps(data))
+    assert cli.main(["restore", str(before / "quick.json"), "--out", str(tmp_path / "other")]) == 2
+    assert "records: expected" in capsys.readouterr().err
+
+
 def test_collect_keeps_what_was_left_out_away_from_the_figures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(

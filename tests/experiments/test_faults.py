@@ -186,6 +186,17 @@ def test_a_disk_that_is_full_for_the_final_file_alone_says_what_is_kept(tmp_path
     assert run(tmp_path) == 0
 
 
+@pytest.mark.parametrize("out", ["file", "file/below", "locked"])
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys, out):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    Path("locked").mkdir()
+    monkeypatch.setattr(files.os, "access", lambda path, mode: Path(path).name != "locked")  # also for root
+    assert run(out) == 2
+    assert f"out: expected a folder that can be written, got {out}" in capsys.readouterr().err
+    assert Path("file").read_text() == "mine"
+
+
 def test_two_runs_on_one_output_refuse_each_other(tmp_path, whole, capsys):
     path = next(whole.glob("*.jsonl"))
     header = {k: v for k, v in json.loads(path.read_text().splitlines()[0]).items() if k != "schema"}

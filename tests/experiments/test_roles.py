@@ -59,6 +59,13 @@ def test_broad_heads_are_measured_by_uniform_attention():
     assert roles(head(entropy=3.2, uniform_entropy=4.2), []) == []
 
 
+def test_a_head_that_looks_at_itself_is_not_positional():
+    assert roles(head(offset=1, offset_share=0.99), []) == ["positional"]
+    assert roles(head(offset=0, offset_share=0.99, self=0.7), []) == ["self"]
+    rows = [head(number=0, offset=0, offset_share=0.99), head(number=1, offset=-1, offset_share=0.95)]
+    assert typical(rows, []) == {"positional": (0, 1)}
+
+
 def test_syntactic_heads_beat_the_offset_on_enough_words():
     assert roles(head(previous=0.7), [row()]) == ["previous", "syntactic"]
     assert roles(head(number=1), [row()]) == []
@@ -114,7 +121,7 @@ def test_files_that_are_none_are_refused_at_once(tmp_path):
     file.write_text("one line\n")
     with pytest.raises(ValueError, match="text: expected a file of at least ten lines"):
         resolve(replace(QUICK, text=str(file)), {"text"})
-    with pytest.raises(ValueError, match="short: expected CoNLL-U"):
+    with pytest.raises(ValueError, match=r"ud: expected CoNLL-U in .*short, got line 1"):
         resolve(replace(QUICK, ud=str(file)), {"ud"})
 
 
@@ -145,8 +152,18 @@ def test_the_treebank_is_found_by_file_or_folder(tmp_path):
     (tmp_path / "b.conllu").write_text("no treebank\n")
     with pytest.raises(ValueError, match="got 2 in "):
         treebank.find(str(tmp_path))
-    with pytest.raises(ValueError, match=r"b\.conllu: expected CoNLL-U, got line 1: 1 fields"):
+    with pytest.raises(ValueError, match=r"ud: expected CoNLL-U in .*b\.conllu, got line 1: 1 fields"):
         treebank.read(str(tmp_path / "b.conllu"))
+    (tmp_path / "c.conllu").write_text("# newdoc\n\n")
+    with pytest.raises(ValueError, match=r"ud: expected CoNLL-U in .*c\.conllu, got no sentence"):
+        treebank.read(str(tmp_path / "c.conllu"))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"num_hidden_layers": "6", "num_attention_heads": 2}'])
+def test_settings_of_a_model_that_are_none_name_the_field_and_the_file(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"models: .*config\.json"):
+        resolve(replace(QUICK, models=(str(tmp_path),)), {"models"})
 
 
 def test_another_treebank_at_the_default_place_is_refused(tmp_path, monkeypatch):

@@ -92,6 +92,12 @@ def test_importance_is_the_mean_absolute_value_by_token():
     np.testing.assert_allclose((batches[0] + batches[1]).mean(), total.mean(), rtol=1e-6)
 
 
+def test_importance_over_no_tokens_is_not_a_number():
+    ones = jnp.ones((2, 1, 3, 2))
+    assert np.isnan(analysis.head_importance(jnp.sum, ones, np.zeros((1, 3), bool))).all()
+    assert np.isfinite(analysis.head_importance(jnp.sum, ones, np.eye(3, dtype=bool)[:1])).all()
+
+
 def test_a_layer_without_importance_stays_zero():
     np.testing.assert_array_equal(analysis.normalise_layers(jnp.zeros((2, 3))), np.zeros((2, 3)))
 

@@ -139,9 +139,9 @@ def test_what_is_recommended_was_recovered_by_joint_training():
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"num_relations": 0}, "num_edges|num_relations"),
+        ({"num_relations": 0}, "num_relations: expected"),
         ({"num_items": 1}, "num_items"),
-        ({"num_relations": 96 * 95 + 1}, "num_edges|num_relations"),
+        ({"num_relations": 96 * 95 + 1}, "num_relations: expected"),
         ({"d_model": 0}, "d_model"),
         ({"cache_dims": 0}, "cache_dims"),
         ({"num_heads": ()}, "num_heads"),
