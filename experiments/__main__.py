@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 
 if __name__ in ("__main__", "__mp_main__"):
     # One BLAS thread: units run side by side, and OpenBLAS threads that compete for cores are many times slower.
@@ -19,9 +20,14 @@ if __name__ == "__main__":
     except KeyboardInterrupt:  # while it was still importing or finishing; a run itself answers its own
         print("interrupted", file=sys.stderr)
         _status = 130
-    if _status == 130 or any(thread.name == "experiments-batch" for thread in threading.enumerate()):
-        # A unit that is computed in this process cannot be stopped, and need not: it is not waited for. An interpreter
-        # that ended around it would abort, with another status.
+    # Threads that wait for workers end with them, and what these shared is then tidied up. A unit that is computed in
+    # this process cannot be stopped, and need not: it is not waited for. An interpreter that ended around it would
+    # abort, with another status.
+    _deadline = time.monotonic() + 1.0
+    _batches = [thread for thread in threading.enumerate() if thread.name == "experiments-batch"]
+    for _thread in _batches:
+        _thread.join(max(0.0, _deadline - time.monotonic()))
+    if any(_thread.is_alive() for _thread in _batches):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(_status)

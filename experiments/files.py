@@ -18,7 +18,7 @@ from rich.console import Console
 from experiments.collecting import collect
 from experiments.engine import Experiment
 from experiments.environment import versions
-from experiments.progress import seconds_of, show_lines
+from experiments.progress import number_of, seconds_of, show_lines
 from experiments.store import (
     SCHEMA,
     Line,
@@ -220,10 +220,17 @@ def finish(run: Run, store: Store, console: Console) -> None:
 
 
 def _computing(lines: Sequence[Line]) -> dict[str, Any]:
-    """Time that workers spent on the batches whose lines say so: in all, and compiling."""
+    """Time that workers spent on the batches whose lines say so: in all, and compiling.
+
+    The line of a restored batch may say it of all that were restored with it.
+    """
     times = [total for line in lines if (total := seconds_of(line, "total")) is not None]
-    return {
+    own = {
         "batches": len(times),
-        "seconds": round(sum(times), 3),
-        "compiling_seconds": round(sum(seconds_of(line, "compiling") or 0.0 for line in lines), 3),
+        "seconds": sum(times),
+        "compiling_seconds": sum(seconds_of(line, "compiling") or 0.0 for line in lines),
     }
+    for line in lines:
+        if isinstance(before := line.notes.get("computing"), dict):
+            own = {name: value + (number_of(before.get(name)) or 0) for name, value in own.items()}
+    return {name: round(value, 3) for name, value in own.items()}

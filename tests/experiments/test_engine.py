@@ -203,6 +203,7 @@ def test_a_final_file_is_gone_on_with_elsewhere(finished, tmp_path, capsys, monk
         canonical({k: v for k, v in r.items() if k != "seconds"}) for r in data["records"]["points"]
     ]
     assert data["unfinished"] == []
+    assert data["computing"]["batches"] == whole["computing"]["batches"]
     data["records"]["points"][0]["steps"] += 100  # no batch's point
     (before / "quick.json").write_text(json.dumps(data))
     assert cli.main(["restore", str(before / "quick.json"), "--out", str(tmp_path / "other")]) == 2

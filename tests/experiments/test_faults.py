@@ -298,6 +298,7 @@ def test_an_interrupt_ends_the_workers_too(tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)  # its pipes close only when its workers are gone
     assert process.returncode == commands.INTERRUPTED
+    assert "leaked" not in err  # semaphores of the workers
     assert "Traceback" not in out + err
 
 
