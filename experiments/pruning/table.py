@@ -30,9 +30,9 @@ def curves_cells(data: Mapping[str, Any]) -> Cells | None:
     lines = []
     for (model, order), own in groups(rows, "model", "order").items():
         at = {row["fraction_pruned"]: row for row in own}
-        losses = [f"{at[f]['loss']:.3f}" if f in at else "" for f in shown]
+        losses = [f"{at[f]['loss']:z.3f}" if f in at else "" for f in shown]
         costs = [r["mean_cost"] for r in select(records(data, "onsets"), model=model, order=order)]
-        lines.append((model, ORDER_WORDS[order], *losses, f"{np.mean(costs):.3f}" if costs else "–"))
+        lines.append((model, ORDER_WORDS[order], *losses, f"{np.mean(costs):z.3f}" if costs else "–"))
     if not lines:
         return None
     columns = ("model", "order", *(f"{f:.0%}" for f in shown), "mean\ncost")
@@ -50,7 +50,7 @@ def gates_cells(data: Mapping[str, Any]) -> Cells | None:
     for row in records(data, "gate_sets"):
         other = row["importance_loss"]
         cells = [row["model"], f"{row['penalty']:g}", f"{row['heads_left']} of {row['num_heads']}"]
-        cells += [f"{row['loss']:.3f}", "–" if other is None else f"{other:.3f}"]
+        cells += [f"{row['loss']:z.3f}", "–" if other is None else f"{other:z.3f}"]
         cells += ["–" if row["auc"] is None else f"{row['auc']:.2f}"]
         lines.append(tuple(cells))
     if not lines:
@@ -70,7 +70,7 @@ def speed_cells(data: Mapping[str, Any]) -> Cells | None:
         speed = f"{row['speedup']:.2f} [{row['speedup_low']:.2f}–{row['speedup_high']:.2f}]"
         cells = [row["model"], row["removal"], str(row["batch_size"])]
         cells += [f"{row['heads_left']} + {row['kv_heads_left']}", speed]
-        cells += [f"{row['predicted_speedup']:.2f}", f"{row['whole_loss']:.3f} → {row['loss']:.3f}"]
+        cells += [f"{row['predicted_speedup']:.2f}", f"{row['whole_loss']:z.3f} → {row['loss']:z.3f}"]
         lines.append(tuple(cells))
     if not lines:
         return None
@@ -109,20 +109,20 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     out = {}
     for row in records(data, "curves"):
         name = f"{row['model']}.{row['order']}.{100 * row['fraction_pruned']:.0f}"
-        out[f"loss.{name}"] = f"{row['loss']:.3f}"
+        out[f"loss.{name}"] = f"{row['loss']:z.3f}"
         out[f"cost.{name}"] = _percent(row["cost"])
         if row["ranking"] is not None:
-            out[f"ranking.{name}"] = f"{row['ranking']:.3f}"
+            out[f"ranking.{name}"] = f"{row['ranking']:z.3f}"
     for (model, order), own in groups(records(data, "onsets"), "model", "order").items():
-        out[f"mean-cost.{model}.{order}"] = f"{np.mean([row['mean_cost'] for row in own]):.3f}"
+        out[f"mean-cost.{model}.{order}"] = f"{np.mean([row['mean_cost'] for row in own]):z.3f}"
         if len(own) == 1:
             out[f"tolerated.{model}.{order}"] = _percent(own[0]["tolerated"])
     for row in records(data, "gate_sets"):
         name = f"gates.{row['model']}.{row['penalty']:g}"
         out[f"{name}.left"] = str(row["heads_left"])
-        out[f"{name}.loss"] = f"{row['loss']:.3f}"
+        out[f"{name}.loss"] = f"{row['loss']:z.3f}"
         for key, field in (("importance-loss", "importance_loss"), ("auc", "auc")):
-            out[f"{name}.{key}"] = "–" if row[field] is None else f"{row[field]:.3f}"
+            out[f"{name}.{key}"] = "–" if row[field] is None else f"{row[field]:z.3f}"
     for row in records(data, "speedups"):
         name = f"{row['model']}.{row['removal']}.{row['batch_size']}"
         out[f"speedup.{name}"] = f"{row['speedup']:.2f}"
