@@ -46,7 +46,7 @@ PYTEST := $(RUN) -m pytest
 WORKERS := -n $(TEST_WORKERS) --dist worksteal
 
 .PHONY: help setup models text capacity retrieval cache conversion roles pruning tries audit rank \
-    relations constructions bands certificates joint gap regimes fullscale softmax block translation figures paper test test-all lint bench bench-gpu readme report docs clean check-python
+    relations constructions bands certificates joint gap regimes fullscale softmax block translation redundancy figures paper test test-all lint bench bench-gpu readme report docs clean check-python
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -126,6 +126,9 @@ gap: setup ## the same for how far bounds lie below the best channel
 
 fullscale: setup ## the same for all words of a vocabulary (PRESET=paper: hours)
 	@$(RUN) -m experiments run fullscale --preset "$(PRESET)"
+
+redundancy: setup ## the same for when heads of a translation model become redundant (needs `make text`)
+	@$(RUN) -m experiments run redundancy --preset "$(PRESET)"
 
 softmax: setup ## the same for softmax heads and value routing beside the maximum
 	@$(RUN) -m experiments run softmax --preset "$(PRESET)"

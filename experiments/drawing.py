@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from experiments import style
+from experiments.style import Look
 
 Drawn = tuple[Figure, str] | None
 """A figure and its caption; None where the run has no records for it."""
@@ -66,3 +67,11 @@ def draw_all(
     path = out_dir / f"{stem}-captions.md"
     style.write(path, "\n".join(captions).encode())
     return [*paths, path]
+
+
+def checkpoint_look(index: int, count: int, fraction: float) -> Look:
+    """Of checkpoint ``index`` of ``count``, at a fraction of training: from light to dark, with markers in turn."""
+    shade = 0.72 * (1 - index / max(1, count - 1))
+    blue = (shade + (1 - shade) * channel for channel in (0.0, 0.27, 0.55))
+    color = "#" + "".join(f"{round(255 * min(1.0, value)):02x}" for value in blue)
+    return Look(f"{100 * fraction:.3g}% of training", color, style.MARKERS[index % len(style.MARKERS)])

@@ -84,6 +84,7 @@ EXPERIMENTS = {
     "regimes": "experiments.regimes.experiment:EXPERIMENT",
     "gap": "experiments.gap.experiment:EXPERIMENT",
     "fullscale": "experiments.fullscale.experiment:EXPERIMENT",
+    "redundancy": "experiments.redundancy.experiment:EXPERIMENT",
 }
 """Where each experiment is: ``module:attribute``."""
 

@@ -34,6 +34,7 @@ from experiments.gap import table as gap
 from experiments.joint import table as joint
 from experiments.pruning import table as pruning
 from experiments.rank import table as rank
+from experiments.redundancy import table as redundancy
 from experiments.regimes import table as regimes
 from experiments.relations import table as relations
 from experiments.retrieval import table as retrieval
@@ -79,6 +80,7 @@ SOURCES = {
     "bands": Source("figures/bands/quick.json", bands.BLOCKS, bands.values),
     "translation": Source("figures/translation/quick.json", translation.BLOCKS, translation.values),
     "translation-paper": Source("figures/translation/paper.json", translation.BLOCKS, translation.values),
+    "redundancy": Source("figures/redundancy/quick.json", redundancy.BLOCKS, redundancy.values),
     "softmax": Source("figures/softmax/quick.json", softmax.BLOCKS, softmax.values),
     "block": Source("figures/block/quick.json", block.BLOCKS, block.values),
     "certificates": Source("figures/certificates/quick.json", certificates.BLOCKS, certificates.values),

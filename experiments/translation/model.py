@@ -7,6 +7,7 @@ ends, by the root mean square (it trains without long warm-up), and no biases. H
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from experiments.translation.data import BEGIN
 from mha_jax.nnx import MultiHeadAttention
+
+ATTENTIONS = ("encoder", "decoder", "source")
+"""Kinds of attention layers: of the encoder and of the decoder to themselves, of the decoder to the source. Where heads
+of a whole model are listed, first those of every layer of the first kind."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +91,23 @@ class Block(nnx.Module):
         source: Float[Array, "b s m"] | None = None,
         source_mask: Bool[Array, "b 1 t s"] | None = None,
         *,
+        head_masks: Sequence[Float[Array, "b t n"] | None] = (None, None),
         rngs: nnx.Rngs | None = None,
     ) -> Float[Array, "b t m"]:
-        """Adds what each part computes; ``rngs`` are for dropout, None is without."""
+        """Adds what each part computes; ``rngs`` are for dropout, None is without.
+
+        ``head_masks`` multiply the outputs of heads, of self-attention and of attention to the source.
+        """
 
         def drop(y: Array) -> Array:
             return y if rngs is None else self.dropout(y, deterministic=False, rngs=rngs)
 
-        x = x + drop(self.self_attention(self.self_norm(x), mask=mask))
+        own, other = head_masks
+        x = x + drop(self.self_attention(self.self_norm(x), mask=mask, head_mask=own))
         if source is not None:
-            x = x + drop(self.source_attention(self.source_norm(x), source, mask=source_mask))
+            x = x + drop(
+                self.source_attention(self.source_norm(x), source, mask=source_mask, head_mask=other)
+            )
         return x + drop(self.feed_forward(self.feed_forward_norm(x)))
 
 
@@ -127,21 +139,41 @@ class Translator(nnx.Module):
         source_segments: Int[Array, "b s"],
         target_segments: Int[Array, "b t"],
         *,
+        head_mask: Float[Array, "a b t n"] | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> Float[Array, "b t v"]:
-        """Logits of the next token at every position of the targets."""
-        encoded = self.encode(source, source_segments, rngs=rngs)
-        hidden = self.decode(encoded, source_segments, target_inputs, target_segments, rngs=rngs)
+        """Logits of the next token at every position of the targets.
+
+        ``head_mask`` multiplies the outputs of heads, for every attention layer in the order of `ATTENTIONS`, where
+        rows of sources and targets are of one length.
+        """
+        own: list[Any] = [None] * (3 * self.shape.num_layers) if head_mask is None else list(head_mask)
+        depth = self.shape.num_layers
+        encoded = self.encode(source, source_segments, head_masks=own[:depth], rngs=rngs)
+        hidden = self.decode(
+            encoded,
+            source_segments,
+            target_inputs,
+            target_segments,
+            head_masks=list(zip(own[depth : 2 * depth], own[2 * depth :], strict=True)),
+            rngs=rngs,
+        )
         return self.logits(hidden)
 
     def encode(
-        self, source: Int[Array, "b s"], segments: Int[Array, "b s"], *, rngs: nnx.Rngs | None = None
+        self,
+        source: Int[Array, "b s"],
+        segments: Int[Array, "b s"],
+        *,
+        head_masks: Sequence[Float[Array, "b s n"] | None] | None = None,
+        rngs: nnx.Rngs | None = None,
     ) -> Float[Array, "b s m"]:
         """What the decoder attends."""
         x = self.embed(source, positions_of(segments), rngs=rngs)
         mask = same_segment(segments, segments)
-        for block in self.encoder:
-            x = block(x, mask, rngs=rngs)
+        own = [None] * len(self.encoder) if head_masks is None else head_masks
+        for block, heads in zip(self.encoder, own, strict=True):
+            x = block(x, mask, head_masks=(heads, None), rngs=rngs)
         return self.encoder_norm(x)
 
     def decode(
@@ -151,6 +183,7 @@ class Translator(nnx.Module):
         inputs: Int[Array, "b t"],
         segments: Int[Array, "b t"],
         *,
+        head_masks: Sequence[tuple[Array | None, Array | None]] | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> Float[Array, "b t m"]:
         """What logits are made of, for all positions of the targets."""
@@ -158,8 +191,9 @@ class Translator(nnx.Module):
         causal = jnp.tril(jnp.ones((inputs.shape[-1],) * 2, bool))
         mask = same_segment(segments, segments) & causal[None, None]
         source_mask = same_segment(segments, source_segments)
-        for block in self.decoder:
-            x = block(x, mask, encoded, source_mask, rngs=rngs)
+        pairs = [(None, None)] * len(self.decoder) if head_masks is None else head_masks
+        for block, heads in zip(self.decoder, pairs, strict=True):
+            x = block(x, mask, encoded, source_mask, head_masks=heads, rngs=rngs)
         return self.decoder_norm(x)
 
     def logits(self, hidden: Float[Array, "b t m"]) -> Float[Array, "b t v"]:
@@ -215,6 +249,26 @@ def apply(shape: ModelShape, parameters: Any) -> Translator:
     model = nnx.eval_shape(lambda: Translator(shape, rngs=nnx.Rngs(0)))
     nnx.update(model, parameters)
     return model
+
+
+def without_heads(shape: ModelShape, parameters: Any, kept: Bool[Array, "a n"]) -> Any:
+    """Parameters of the model without some heads: what these would add is multiplied by zero.
+
+    Args:
+        shape: of the model.
+        parameters: as of `parameters_of`.
+        kept: for every attention layer, in the order of `ATTENTIONS`, which heads stay.
+    """
+    model = apply(shape, parameters)
+    layers = [
+        *(block.self_attention for block in model.encoder),
+        *(block.self_attention for block in model.decoder),
+        *(block.source_attention for block in model.decoder),
+    ]
+    for layer, heads in zip(layers, kept, strict=True):
+        kernel = layer.out["kernel"]
+        kernel.set_value(kernel.get_value() * heads[:, None, None])
+    return nnx.state(model, nnx.Param)
 
 
 def num_parameters(shape: ModelShape) -> int:

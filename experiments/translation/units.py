@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -53,6 +53,20 @@ def compute(points: Sequence[TranslationPoint]) -> list[Record]:
 
 def train(points: Sequence[TranslationPoint], shape: ModelShape, text: Encoded) -> Trained:
     """Train a model for every point; they differ in seed or learning rate alone."""
+    trained = None
+    for _, trained in watched(points, shape, text):  # noqa: B007
+        pass
+    assert trained is not None
+    return trained
+
+
+def watched(
+    points: Sequence[TranslationPoint], shape: ModelShape, text: Encoded
+) -> Iterator[tuple[int, Trained]]:
+    """`train`, with the number of steps and the models after every chunk of them.
+
+    The parameters are given up for the next chunk: who wants to keep them makes a copy.
+    """
     first = points[0]
     recipe = Recipe(first.num_steps, first.warmup)
     steps, rows = first.num_steps, first.rows
@@ -75,7 +89,8 @@ def train(points: Sequence[TranslationPoint], shape: ModelShape, text: Encoded) 
         states, values = compiled(rates, states, batches)
         jax.block_until_ready(values)
         seconds += time.perf_counter() - start
-    return Trained(states.parameters, flops / len(points), seconds / steps / len(points))
+        done = begin + size
+        yield done, Trained(states.parameters, flops / len(points), seconds / done / len(points))
 
 
 def _batches(per_point: Sequence[Rows], begin: int, size: int, rows: int) -> Rows:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn, checkpoint_look, draw_all
 from experiments.reading import Record, records, seed_range, select, wilson
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
 
@@ -191,7 +191,7 @@ def dynamics(data: Mapping[str, Any]) -> Drawn:
         for axes, order in zip(line, orders, strict=True):
             own = sorted(select(rows, task=task, order=order), key=lambda row: row["steps"])
             for index, row in enumerate(own):
-                look = _time(index, len(own), row["fraction_trained"])
+                look = checkpoint_look(index, len(own), row["fraction_trained"])
                 looks.setdefault(row["fraction_trained"], look)
                 removed = [100 * value for value in row["fraction_pruned"]]
                 axes.plot(
@@ -216,17 +216,6 @@ def dynamics(data: Mapping[str, Any]) -> Drawn:
         "left. Nothing is trained after the removal."
     )
     return figure, caption
-
-
-def _time(index: int, count: int, fraction: float) -> Look:
-    """From light to dark, with markers in turn."""
-    shade = 0.72 * (1 - index / max(1, count - 1))
-    blue = tuple(shade + (1 - shade) * channel for channel in (0.0, 0.27, 0.55))
-    return Look(f"{100 * fraction:g}% of training", _hex(blue), style.MARKERS[index % len(style.MARKERS)])
-
-
-def _hex(color: Sequence[float]) -> str:
-    return "#" + "".join(f"{round(255 * min(1.0, value)):02x}" for value in color)
 
 
 def _size(rows: Sequence[Record]) -> str:

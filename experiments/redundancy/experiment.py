@@ -1,0 +1,98 @@
+"""The redundancy experiment as the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.console import Console
+
+from experiments import verses
+from experiments.claims import claim_lines
+from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.points import Kind, Point, Record, to_units
+from experiments.progress import show_lines
+from experiments.redundancy import figures, points, records, table, units
+from experiments.redundancy.config import PRESETS, RedundancyConfig, resolve
+from experiments.translation.data import COPY
+
+
+class Redundancy(Experiment[RedundancyConfig]):
+    """When heads of a translation model become redundant."""
+
+    name = "redundancy"
+    summary = "how many heads of a translation model can go, as its training goes on, and of which kind"
+    presets = PRESETS
+    kinds: ClassVar[Mapping[str, Kind]] = {"points": points.KIND}
+
+    def resolve(self, config: RedundancyConfig, given: Collection[str]) -> RedundancyConfig:
+        """Check a configuration."""
+        return resolve(config, given)
+
+    def points(self, config: RedundancyConfig) -> list[Point]:
+        """The grid; nothing where there is no text."""
+        return points.grid(config) if _has_text(config) else []
+
+    def parts(self, config: RedundancyConfig, ask: Ask) -> list[Part]:
+        """One part a model."""
+        return [
+            Part(self.describe(own, None), partial(ask, own), len(own), points.work_of(own))
+            for _, own in to_units(self.kinds, self.points(config))
+        ]
+
+    def compute(self, points: Sequence[Point]) -> list[Record]:
+        """Train a model, and remove heads at every checkpoint."""
+        return units.compute(points)
+
+    def program(self, points: Sequence[Point]) -> Hashable:
+        """What a batch needs compiled."""
+        first = points[0]
+        return first.d_model, first.num_heads, first.num_layers, first.rows, first.length
+
+    def summary_of(self, config: RedundancyConfig, ask: Ask, rows: Rows) -> Rows:
+        """Curves and claims."""
+        return records.summary(rows)
+
+    def shown(self, point: Point) -> Record:
+        """A point's fields as its record shows them: lists, as JSON has them."""
+        return super().shown(point) | {"looks": list(point.looks)}
+
+    def input_files(self, config: RedundancyConfig) -> list[str]:
+        """The pairs of the user's own."""
+        return [] if config.pairs in ("", COPY) else [config.pairs]
+
+    def left_out(self, config: RedundancyConfig) -> list[Record]:
+        """Everything, where there is no text."""
+        if _has_text(config):
+            return []
+        why = "there are no verses to train on"
+        how = f"{verses.HOW_TO_GET}, or --pairs PATH"
+        return [{"what": "everything", "why": why, "how_to_get": how}]
+
+    def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
+        """One line on a batch."""
+        first = points[0]
+        said = f"model {first.seed}: {first.num_steps} steps, {len(first.looks)} checkpoints"
+        if records is None:
+            return said
+        whole = [r["bleu"] for r in records if r["order"] == "importance" and r["fraction_pruned"] == 0]
+        return f"{said}: BLEU " + ", ".join("–" if value is None else f"{value:.1f}" for value in whole)
+
+    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+        """Draw the figures."""
+        return figures.plot(data, folder, stem)
+
+    def show(self, data: Mapping[str, Any], console: Console) -> None:
+        """Print the tables."""
+        for cells in table.all_cells(data):
+            console.print(cells.rich())
+        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+
+
+def _has_text(config: RedundancyConfig) -> bool:
+    return bool(config.pairs) or verses.PATH.exists()
+
+
+EXPERIMENT = Redundancy()
