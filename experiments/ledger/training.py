@@ -8,7 +8,7 @@ from experiments.ledger.books import Books, Record, share
 from experiments.ledger.entry import Entry, Part
 from experiments.reading import select
 
-QUICK = "tries/quick"
+QUICK, REDUNDANCY = "tries/quick", "redundancy/quick"
 KEPT = 0.85
 """Share of the score that counts as kept."""
 WITHOUT = 0.4
@@ -74,7 +74,34 @@ def _emerges(books: Books) -> Sequence[Part]:
                 f"{task} at {rows[0]['fraction_trained']:.1%} of training",
             )
         )
-    return parts
+    return parts + _translation(books)
+
+
+def _translation(books: Books) -> list[Part]:
+    """The same of BLEU; the first checkpoint is the first that translates anything."""
+    rows = [
+        row
+        for row in select(books.rows(REDUNDANCY, "curves"), order="importance")
+        if row["bleu_kept"] is not None
+    ]
+    rows = sorted(rows, key=lambda row: row["steps"])
+    if len(rows) < 2:
+        return []
+    at = rows[0]["fraction_pruned"].index(WITHOUT)
+    first, last = (row["bleu_kept"][at] for row in (rows[0], rows[-1]))
+    least = rows[-1]["bleu_kept_low"][at]
+    text = (
+        f"translation: without {WITHOUT:.0%} of the heads {first:.0%} of the BLEU after "
+        f"{rows[0]['fraction_trained']:.0%} of training, {last:.0%} (least model {least:.0%}) at the end"
+    )
+    return [
+        Part("there at the end (translation)", last >= KEPT, text),
+        Part(
+            "not yet there early (translation)",
+            first < KEPT,
+            f"translation at BLEU {rows[0]['bleu']:.1f}, {rows[-1]['bleu']:.1f} at the end",
+        ),
+    ]
 
 
 ENTRIES = (
@@ -94,7 +121,7 @@ ENTRIES = (
         "90% of it.",
         f"at the end {KEPT:.0%} of the score is kept without {WITHOUT:.0%} of the heads; at the first "
         f"checkpoint it is not",
-        (QUICK,),
+        (QUICK, REDUNDANCY),
         _emerges,
         "figures/tries/quick-dynamics",
         papers=("Michel et al. 2019",),

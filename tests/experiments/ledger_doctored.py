@@ -51,6 +51,16 @@ def _by_heads(one: float, many: float) -> Change:
     return where(lambda r: r["num_heads"] == 1, {"best_f1": one}, {"best_f1": many})
 
 
+def _bleu_kept(late: float, early: float) -> Change:
+    def change(row: Mapping[str, Any]) -> dict[str, Any]:
+        if row["bleu_kept"] is None:
+            return {}
+        kept = [late if row["steps"] > 1500 else early] * len(row["bleu_kept"])
+        return {"bleu_kept": kept, "bleu_kept_low": kept}
+
+    return change
+
+
 def _quartiles(value: float) -> dict[str, float]:
     return {"median": value, "low": value, "high": value}
 
@@ -338,8 +348,14 @@ FLIPS: dict[str, tuple[Changes, Changes]] = {
         {"tries/quick:paired": always(recovered=60, p_value=0.1)},
     ),
     "emerges": (
-        {"tries/quick:curves": lambda r: {"kept": [1.0 if r["steps"] > 999 else 0.1] * len(r["kept"])}},
-        {"tries/quick:curves": lambda r: {"kept": [0.1 if r["steps"] > 999 else 1.0] * len(r["kept"])}},
+        {
+            "tries/quick:curves": lambda r: {"kept": [1.0 if r["steps"] > 999 else 0.1] * len(r["kept"])},
+            "redundancy/quick:curves": _bleu_kept(1.0, 0.1),
+        },
+        {
+            "tries/quick:curves": lambda r: {"kept": [0.1 if r["steps"] > 999 else 1.0] * len(r["kept"])},
+            "redundancy/quick:curves": _bleu_kept(0.1, 1.0),
+        },
     ),
     "equal-cost": (
         {"bench/heads:points": always(time_over_fewest_heads=_quartiles(1.0))},
