@@ -122,7 +122,8 @@ def units_of(experiment: Experiment[Any], config: Any, rows: Rows) -> list[tuple
             if not own:
                 raise Unfinished(key)
             if len(own) != len(points):
-                raise ValueError(f"records: expected {len(points)} of {key}, got {len(own)}")
+                what = experiment.describe(points, None)
+                raise ValueError(f"records: expected {len(points)} of a batch ({what}), got {len(own)}")
             found[key] = (unit, own)
         return found[key][1]
 

@@ -37,6 +37,7 @@ from experiments.files import (
 )
 from experiments.points import from_unit
 from experiments.progress import Watch, show_lines, status_lines, unfinished_parts
+from experiments.restoring import batches, check_contents
 from experiments.restoring import restore as restore_batches
 from experiments.runner import BatchError, Runner
 from experiments.store import Store, canonical, read_lines
@@ -194,6 +195,7 @@ def restore(known: argparse.Namespace, _: Sequence[str], console: Console) -> in
     named = known.name.endswith(".json")
     path = Path(known.name) if named else Path("figures") / load(known.name).name / f"{known.preset}.json"
     data = read_final(path)
+    check_contents(data)
     experiment = load(data["experiment"] if named else known.name)
     config, preset = config_from(experiment, data["config"]), data["preset"]
     values = json_values(config)
@@ -202,8 +204,13 @@ def restore(known: argparse.Namespace, _: Sequence[str], console: Console) -> in
     header = {"experiment": experiment.name, "preset": preset, "config": values}
     if files := file_hashes(experiment, config):
         header["files"] = files
+    if files != data.get("files", {}):
+        raise ValueError(
+            f"files: expected those that {path} was made of, {canonical(data.get('files', {}))}, got {canonical(files)}"
+        )
+    lines = batches(experiment, config, data)
     with claimed(results, final, values, Store(results, header, checker(experiment))) as store:
-        before, restored = len(store), restore_batches(experiment, config, data, store)
+        before, restored = len(store), restore_batches(lines, data.get("computing"), store)
     show_lines(console, [f"{results}: {restored} batches of {path}, beside {before} that were there"])
     return 0
 

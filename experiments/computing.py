@@ -65,11 +65,17 @@ def work(name: str, files: Mapping[str, str], unit: Unit) -> Answer:
 
 
 def file_hashes(experiment: Experiment[Any], config: Any) -> dict[str, str]:
-    """SHA-256 of every file that a configuration names."""
+    """SHA-256 of every file that a configuration names.
+
+    Raises:
+        FileNotFoundError: if one is not there.
+    """
     return {path: _sha256(path) for path in sorted(set(experiment.input_files(config)))}
 
 
 def _sha256(path: str) -> str:
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: expected a file that the configuration names, got none")
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 

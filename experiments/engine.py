@@ -163,6 +163,10 @@ class Experiment(Generic[C]):
         """Records that are made of the others; ``ask`` looks into the finished batches alone."""
         return {}
 
+    def unpacked(self, rows: Rows) -> Rows:
+        """The rows of a final file with what their batches need and other rows of the file hold, put back."""
+        return rows
+
     def input_files(self, config: C) -> list[str]:
         """Files that the configuration names. Results of a file that has changed are another run's."""
         return []

@@ -201,6 +201,8 @@ def finish(run: Run, store: Store, console: Console) -> None:
         "unfinished": unfinished,
         "records": rows,
     }
+    if files := store.header.get("files"):
+        data["files"] = files
     refuse_another_run(run.final, values, rebuild=True)  # also what came there meanwhile
     try:
         write_json(run.final, data)

@@ -3,7 +3,8 @@
 Results under ``runs/`` are of one machine; what is committed is the final file. Where a preset is unfinished (hours of
 work are left) or should be looked into batch by batch, its finished batches come back from there, each with the
 environment that made it. What a final file does not keep is gone: what each batch took (their sum is kept with the
-first one), and checkpoints of those under way.
+first one), and checkpoints of those under way. Whatever else would be lost (rows that the batches found here do not
+give, records of files that have changed) is an error, and then nothing is written.
 """
 
 from __future__ import annotations
@@ -11,36 +12,88 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.collecting import units_of
+from experiments.collecting import checker, collect, units_of
 from experiments.engine import Experiment
 from experiments.points import Record
-from experiments.store import Store
+from experiments.store import Line, Store, canonical
 
 
-def restore(experiment: Experiment[Any], config: Any, data: Mapping[str, Any], store: Store) -> int:
-    """Put the batches of a final file into a store that lacks them; returns how many.
+def check_contents(data: Mapping[str, Any]) -> None:
+    """Check that a final file has what batches are made of.
+
+    Raises:
+        ValueError: naming what is missing or of another type.
+    """
+    for name, kind in (("experiment", str), ("preset", str), ("config", dict), ("records", dict)):
+        if not isinstance(data.get(name), kind):
+            raise ValueError(
+                f"{name}: expected a JSON {_WORDS[kind]}, got {type(data.get(name)).__name__}: a damaged file"
+            )
+    for name, rows in data["records"].items():
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError(f"records: expected rows of {name}, got something else: a damaged file")
+    made = data.get("provenance", {})
+    if not isinstance(made, dict) or not all(isinstance(by, dict) for by in made.values()):
+        raise ValueError("provenance: expected a JSON object of objects, got another one: a damaged file")
+
+
+_WORDS = {str: "string", dict: "object"}
+
+
+def batches(experiment: Experiment[Any], config: Any, data: Mapping[str, Any]) -> list[Line]:
+    """The finished batches of a final file.
 
     Args:
         experiment: whose file it is.
         config: of the file.
-        data: contents of the file.
-        store: open, of the same configuration.
+        data: contents of the file, as `check_contents` wants them.
 
     Raises:
-        ValueError: if a batch's records are not all there, or are not its own.
+        ValueError: if a batch's records are not all there or are not its own, or if rows of the file would be lost.
     """
-    made = data.get("provenance", {})
-    computing = {} if len(store) else {"computing": data.get("computing")}
-    restored = 0
-    for unit, records in units_of(experiment, config, data["records"]):
-        if store.get(unit) is not None:
-            continue
-        by = made.get(records[0].get("provenance"))
-        notes = {} if by is None else {"environment": by["environment"]}
-        store.put(unit, [_own(record) for record in records], notes | computing)
-        computing = {}
-        restored += 1
-    return restored
+    made, check, lines = data.get("provenance", {}), checker(experiment), []
+    try:
+        rows = experiment.unpacked(data["records"])
+        for unit, records in units_of(experiment, config, rows):
+            by = made.get(records[0].get("provenance"))
+            own = [_own(record) for record in records]
+            check(unit, own)
+            lines.append(Line(unit, own, {} if by is None else {"environment": by.get("environment")}))
+        at = {canonical(line.unit): line for line in lines}
+        given, _, _ = collect(experiment, config, "", lambda unit: at.get(canonical(unit)))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"records: expected those of a run, got damaged ones ({type(error).__name__}: {error})"
+        ) from None
+    lost = {
+        name: len(found) - len(given.get(name, []))
+        for name, found in data["records"].items()
+        if len(given.get(name, [])) < len(found)
+    }
+    if lost:
+        said = ", ".join(f"{count} of {name}" for name, count in lost.items())
+        here = "; ".join(f"{row['what']}: {row['how_to_get']}" for row in experiment.left_out(config))
+        raise ValueError(
+            f"records: expected batches that give all of them, got none for {said}"
+            + (f"; left out here: {here}" if here else "")
+        )
+    return lines
+
+
+def restore(lines: list[Line], computing: Any, store: Store) -> int:
+    """Put batches into a store that lacks them; returns how many.
+
+    Args:
+        lines: of `batches`.
+        computing: the time that all of them took, from the final file; kept where the store is new.
+        store: open.
+    """
+    left = [line for line in lines if store.get(line.unit) is None]
+    notes = {"computing": computing} if isinstance(computing, dict) and not len(store) else {}
+    for line in left:
+        store.put(line.unit, line.records, line.notes | notes)
+        notes = {}
+    return len(left)
 
 
 def _own(record: Record) -> Record:

@@ -79,6 +79,7 @@ class Store:
 
     Attributes:
         path: the file of JSON lines.
+        header: what the run is.
         damaged: why lines could not be used, by line number.
 
     Raises:
@@ -96,7 +97,7 @@ class Store:
     ):
         self.path = path
         self.damaged: dict[int, str] = {}
-        self._header = {"schema": SCHEMA, **header}
+        self.header = {"schema": SCHEMA, **header}
         self._check = check
         self._done: dict[str, Line] = {}
         self._lock = FileLock(path.with_name(path.name + ".lock"))
@@ -127,7 +128,7 @@ class Store:
                 os.ftruncate(
                     self._file, 0
                 )  # the beginning of a first line, where a process was killed writing it
-                self._append(canonical(self._header) + "\n")
+                self._append(canonical(self.header) + "\n")
             elif not whole:
                 self._append("\n")
         except BaseException:
@@ -196,7 +197,7 @@ class Store:
             ) from error
 
     def _refuse_another(self, found: Any) -> None:
-        if canonical(found) == canonical(self._header):
+        if canonical(found) == canonical(self.header):
             return
         if not isinstance(found, dict) or found.get("schema") != SCHEMA:
             schema = found.get("schema") if isinstance(found, dict) else found
@@ -205,7 +206,7 @@ class Store:
                 "move the file away to start again, or go on with that version"
             )
         raise ValueError(
-            f"{self.path}: expected results of {_differences(self._header, found)}; "
+            f"{self.path}: expected results of {_differences(self.header, found)}; "
             "move the file away, or use another --out"
         )
 

@@ -57,6 +57,10 @@ class Capacity(Experiment[CapacityConfig]):
         """Transitions, ceilings, head sweeps, exact channels."""
         return records.summary(config, ask, rows)
 
+    def unpacked(self, rows: Rows) -> Rows:
+        """Points with the channels that stand in rows of their own."""
+        return records.unpacked(rows)
+
     def input_files(self, config: CapacityConfig) -> list[str]:
         """Files of items and of edges."""
         names = {config.embedding.partition("::")[0], config.graph}

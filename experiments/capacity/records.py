@@ -257,14 +257,28 @@ def _head_sweeps(config: CapacityConfig, points: list[Record]) -> list[Record]:
     return rows
 
 
+_PROBLEM = ("embedding", "graph", "num_items", "num_edges", "d_model", "num_heads")
+_CHANNEL = (*_PROBLEM, "head_dim", "total_key_dim", "trainer", "seed", "smallest_edge", "largest_non_edge")
+"""What the row of a channel has beside its weights."""
+
+
 def _smallest_channels(points: list[Record]) -> list[Record]:
     """For every kind of problem and head count, an exact channel of the smallest budget at which one was found."""
-    names = ("embedding", "graph", "num_items", "num_edges", "d_model", "num_heads")
     smallest: dict[tuple[Any, ...], Record] = {}
     for point in points:
         if "channel" in point:
-            key = tuple(point[name] for name in names)
+            key = tuple(point[name] for name in _PROBLEM)
             if key not in smallest or point["total_key_dim"] < smallest[key]["total_key_dim"]:
                 smallest[key] = point
-    kept = (*names, "head_dim", "total_key_dim", "trainer", "seed", "smallest_edge", "largest_non_edge")
-    return [{name: point[name] for name in kept} | point["channel"] for point in smallest.values()]
+    return [{name: point[name] for name in _CHANNEL} | point["channel"] for point in smallest.values()]
+
+
+def unpacked(rows: Rows) -> Rows:
+    """Rows of a final file with its channels beside the points that they are of."""
+    channels = {tuple(row[name] for name in _CHANNEL): row for row in rows.get("channels", [])}
+    points = []
+    for point in rows["points"]:
+        row = channels.get(tuple(point[name] for name in _CHANNEL))
+        weights = {} if row is None else {k: v for k, v in row.items() if k not in _CHANNEL}
+        points.append(point | ({"channel": weights} if weights else {}))
+    return rows | {"points": points}

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from pathlib import Path
 
 import jax
 import pytest
@@ -10,9 +11,11 @@ from rich.console import Console
 
 from experiments import cli, collecting, computing, engine, environment, progress
 from experiments.points import to_units
+from experiments.restoring import batches
 from experiments.store import Store, canonical, checksum
 from tests.experiments import toy
 
+FIGURES = Path(__file__).parents[2] / "figures"
 TOY = "tests.experiments.toy:EXPERIMENT"
 CONFIG = toy.EXPERIMENT.presets["quick"]
 
@@ -204,10 +207,67 @@ def test_a_final_file_is_gone_on_with_elsewhere(finished, tmp_path, capsys, monk
     ]
     assert data["unfinished"] == []
     assert data["computing"]["batches"] == whole["computing"]["batches"]
-    data["records"]["points"][0]["steps"] += 100  # no batch's point
-    (before / "quick.json").write_text(json.dumps(data))
-    assert cli.main(["restore", str(before / "quick.json"), "--out", str(tmp_path / "other")]) == 2
-    assert "records: expected" in capsys.readouterr().err
+
+
+DAMAGE = [
+    (lambda data: data["records"]["points"].pop(), "records: expected 4 of a batch .width = 5, .*, got 3"),
+    (lambda data: data["records"]["points"][0].update(steps=12345), "got none for 1 of points|of a batch"),
+    (lambda data: data["records"]["points"][0].pop("loss"), "got damaged ones .KeyError: .loss"),
+    (lambda data: data["records"].pop("points"), "records: expected"),
+    (lambda data: data["records"].update(points=None), "records: expected rows of points"),
+    (lambda data: data.pop("config"), "config: expected a JSON object, got NoneType"),
+    (lambda data: data.update(experiment=3), "experiment: expected a JSON string, got int"),
+    (lambda data: data.update(provenance=[]), "provenance: expected"),
+    (lambda data: data.update(files={"mine.tsv": "00"}), "files: expected those that .* was made of"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), DAMAGE)
+def test_what_cannot_be_restored_whole_is_refused(finished, tmp_path, capsys, monkeypatch, change, said):
+    monkeypatch.setattr(engine, "EXPERIMENTS", engine.EXPERIMENTS | {"toy": TOY})
+    data = json.loads((finished / "quick.json").read_text())
+    change(data)
+    path = tmp_path / "quick.json"
+    path.write_text(json.dumps(data))
+    assert cli.main(["restore", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert not list(tmp_path.glob("out/*.jsonl"))
+
+
+def test_rows_that_would_be_lost_are_an_error(finished, data):
+    whole = batches(toy.EXPERIMENT, CONFIG, data)
+    assert sum(len(line.records) for line in whole) == len(data["records"]["points"])
+    with pytest.raises(ValueError, match="got none for 1 of widths"):
+        batches(
+            toy.EXPERIMENT, CONFIG, data | {"records": data["records"] | {"widths": [{}] * 3, "delays": []}}
+        )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "capacity/doubled-cap",
+        "translation/paper",
+        pytest.param("capacity/paper", marks=pytest.mark.slow),
+        pytest.param("gap/quick", marks=pytest.mark.slow),
+    ],
+)
+def test_committed_files_are_restored_whole(name):
+    data = json.loads((FIGURES / f"{name}.json").read_text())
+    experiment = engine.load(data["experiment"])
+    config = collecting.config_from(experiment, data["config"])
+    lines = {canonical(line.unit): line for line in batches(experiment, config, data)}
+    rows, unfinished, _ = collecting.collect(experiment, config, "", lambda unit: lines.get(canonical(unit)))
+    assert unfinished == data["unfinished"]
+    kept = [
+        {kind: [strip(row) for row in found[kind]] for kind in data["records"]}
+        for found in (rows, data["records"])
+    ]
+    assert kept[0] == kept[1]
+
+
+def strip(row):
+    return {name: value for name, value in row.items() if name != "provenance"}
 
 
 def test_collect_keeps_what_was_left_out_away_from_the_figures(tmp_path, monkeypatch):
