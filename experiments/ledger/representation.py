@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from experiments.ledger.books import Books, span
 from experiments.ledger.entry import Entry, Part
+from experiments.rank.best import best_known
 from experiments.reading import select
 
 QUICK = "rank/quick"
@@ -59,9 +60,8 @@ def _percent(share: float) -> str:
 
 
 def _representation(books: Books) -> Sequence[Part]:
-    points = [
-        r for r in books.rows(QUICK, "points") if r["bound"] is None and r["minimal_head_dim"] is not None
-    ]
+    known = best_known(books.rows(QUICK, "points"))
+    points = [r for r in known if r["bound"] is None and r["minimal_head_dim"] is not None]
     wide = [r["kl"] for r in points if r["head_dim"] >= r["n"] - 1]
     thin = [r for r in points if r["head_dim"] < r["n"] - 1 and r["minimal_head_dim"] > r["head_dim"]]
     parts = []

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from experiments.claims import Claim, Verdict, judged
 from experiments.points import Record
+from experiments.rank.best import best_known
 from experiments.rank.maps import MODEL
 from experiments.reading import select
 
@@ -15,7 +16,7 @@ EXACT = 1e-9
 
 
 class Evidence(NamedTuple):
-    """What claims are judged by: rows of batches by kind, curves and precision limits."""
+    """What claims are judged by: rows of batches by kind (points with the best heads known), curves and limits."""
 
     rows: Mapping[str, Sequence[Record]]
     curves: Sequence[Record]
@@ -26,7 +27,8 @@ def claim_rows(
     rows: Mapping[str, Sequence[Record]], curves: Sequence[Record], limits: Sequence[Record]
 ) -> list[Record]:
     """One row a claim: ``verdict`` is ``held``, ``failed`` or ``not_run``."""
-    return judged(CLAIMS, Evidence(rows, curves, limits))
+    known = {**rows, "points": best_known(rows["points"])}
+    return judged(CLAIMS, Evidence(known, curves, limits))
 
 
 def _span(values: Sequence[float], form: str = ".1e") -> str:
@@ -114,10 +116,11 @@ def _bounded(evidence: Evidence) -> Verdict | None:
 
 
 def _truncation(evidence: Evidence) -> Verdict | None:
-    rows = [r for r in select(evidence.curves, pattern="soft-permutation", bound=None) if r["head_dim"] == 4]
-    rows += [r for r in select(evidence.curves, pattern="random", bound=None) if 2 * r["head_dim"] == r["n"]]
-    if not rows:
+    soft = select(evidence.curves, pattern="soft-permutation", bound=None, head_dim=4)
+    free = [r for r in select(evidence.curves, pattern="random", bound=None) if 2 * r["head_dim"] == r["n"]]
+    if not soft or not free:
         return None
+    rows = [*soft, *free]
     shares = [r["median_kl"] / r["median_truncated_kl"] for r in rows]
     found = ", ".join(
         f"{r['pattern']}, n = {r['n']}, d_k = {r['head_dim']}: {s:.2g}"
@@ -145,6 +148,8 @@ def _spectra(evidence: Evidence) -> Verdict | None:
         k: [r["weights_rank"] for r in select(rows, head_dim=k)]
         for k in sorted({r["head_dim"] for r in rows})
     }
+    if min(ranks) >= 4 or max(ranks) < 4:
+        return None  # a half of the claim would say nothing
     n = rows[0]["n"]
     fine = all(min(found) == n if k >= 4 else min(found) > 3 * k for k, found in ranks.items())
     text = "; ".join(f"d_k = {k}: {_span(found, 'd')}" for k, found in ranks.items())
@@ -154,7 +159,8 @@ def _spectra(evidence: Evidence) -> Verdict | None:
 
 
 def _precision(evidence: Evidence) -> Verdict | None:
-    rows = [r for r in evidence.limits if r["longest"] >= 4 * r["guaranteed_length"]]
+    reaching = [r for r in evidence.limits if r["longest"] >= 4 * r["guaranteed_length"]]
+    rows = [r for r in reaching if _lengths(evidence, r["dtype"])[0] <= r["guaranteed_length"]]
     if not rows:
         return None
     held = True
@@ -162,12 +168,16 @@ def _precision(evidence: Evidence) -> Verdict | None:
         own = [r for r in evidence.rows["circle"] if r["dtype"] == row["dtype"]]
         guaranteed = [r["share_right"] for r in own if r["n"] <= row["guaranteed_length"]]
         far = [r["share_right"] for r in own if r["n"] >= 4 * row["guaranteed_length"]]
-        held &= min(guaranteed, default=1.0) == 1 and max(far) < 1
+        held &= min(guaranteed) == 1 and max(far) < 1
     text = "; ".join(
         f"{r['dtype']}: guaranteed to {r['guaranteed_length']:,}, first wrong at {r['first_wrong'] or 0:,}"
         for r in rows
     )
     return held, text
+
+
+def _lengths(evidence: Evidence, dtype: str) -> list[int]:
+    return sorted(r["n"] for r in select(evidence.rows["circle"], dtype=dtype))
 
 
 CLAIMS = (

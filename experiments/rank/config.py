@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
+from math import inf
 
+from experiments.rank.maps import LENGTHS, NUM_MAPS
 from theory.rank import PATTERNS
 
 STORAGE_BITS = {"bfloat16": 8, "float16": 11, "float32": 24}
@@ -110,9 +112,9 @@ def _check(config: RankConfig) -> None:
             if len(set(value)) < len(value):
                 raise ValueError(f"{field.name}: expected different values, got {value}")
             numbers = [x for x in value if not isinstance(x, str)]
-            if min(numbers, default=1) <= 0:
-                raise ValueError(f"{field.name}: expected positive numbers, got {min(numbers)}")
-        elif value <= 0:
+            if bad := [x for x in numbers if not 0 < x < inf]:
+                raise ValueError(f"{field.name}: expected positive numbers, got {bad[0]}")
+        elif not 0 < value < inf:
             raise ValueError(f"{field.name}: expected a positive number, got {value}")
     for name, known in (("patterns", tuple(PATTERNS)), ("circle_dtypes", tuple(STORAGE_BITS))):
         unknown = [x for x in getattr(config, name) if x not in known]
@@ -126,7 +128,25 @@ def _check(config: RankConfig) -> None:
         raise ValueError(f"circle_lengths: expected at least 3 keys, got {min(config.circle_lengths)}")
     if config.lengths and not config.patterns:
         raise ValueError("patterns: expected at least one, got none")
-    if config.real_lengths and not config.real_head_dims:
-        raise ValueError("real_head_dims: expected at least one, got none")
+    if config.real_lengths:
+        _check_maps(config)
+    sizes = config.spectrum_head_dims
+    if max(sizes, default=0) > config.spectrum_length:
+        raise ValueError(
+            f"spectrum_head_dims: expected at most spectrum_length = {config.spectrum_length}, got {max(sizes)}"
+        )
     if not (config.lengths or any(getattr(config, name) for name in _ARMS)):
         raise ValueError("lengths: expected something to measure, got none")
+
+
+def _check_maps(config: RankConfig) -> None:
+    least, most = LENGTHS
+    if bad := [n for n in config.real_lengths if not least <= n <= most]:
+        raise ValueError(f"real_lengths: expected {least} to {most} tokens, got {bad[0]}")
+    shortest = min(config.real_lengths)
+    if min(config.real_head_dims, default=shortest) >= shortest:
+        raise ValueError(
+            f"real_head_dims: expected one below the least of real_lengths, {shortest}, got {config.real_head_dims}"
+        )
+    if config.real_maps > NUM_MAPS:
+        raise ValueError(f"real_maps: expected at most {NUM_MAPS}, the model's heads, got {config.real_maps}")

@@ -79,8 +79,10 @@ def divergence(data: Mapping[str, Any]) -> Drawn:
     style.legend_below(figure, handles, 3)
     counts = [row["num_seeds"] for row in rows if row["pattern"] != MODEL]
     caption = (
-        "Kullback-Leibler divergence of the best head of size d_k from a pattern, in nats a row, at the largest length "
-        f"n. Points: median over {seed_range(counts)} (MiniLM: over maps of different layers and heads), bars: from "
+        "Kullback-Leibler divergence of the best known head of size d_k from a pattern, in nats a row, at the largest "
+        "length n. A head that was found at a smaller size or under a smaller bound counts at larger ones, and without "
+        f"a bound, where the search found none better. Points: median over {seed_range(counts)} (MiniLM: over maps of "
+        "different layers and heads), bars: from "
         "the least to the largest. What the optimiser finds is an upper bound. Black line: rank of the centred log, "
         "from which on a head has the pattern exactly (theorem). A permutation is not positive and never met, only "
         "approached: without a bound to any precision from d_k = 2 on (theorem), which descent does not always find "

@@ -17,7 +17,11 @@ TEXT = (
     "she read them one after another at the kitchen table, as if the winter had been a single long evening. In her "
     "answer she asked him whether the gulls had come back, and what the sailors had looked like when they waved."
 )
-"""A paragraph of 115 tokens."""
+"""A paragraph of 118 tokens."""
+LENGTHS = (3, 120)
+"""Fewest and most tokens of it that make maps, the two that the model puts around a text included."""
+NUM_MAPS = 72
+"""Heads of the model, all layers together."""
 
 
 class Map(NamedTuple):
@@ -46,8 +50,12 @@ def all_maps(n: int) -> np.ndarray:
     model = load(MODEL)
     ids = model.tokenizer.encode(TEXT)
     around = len(model.tokenizer.around([]))
-    if not around < n <= len(ids) + around:
-        raise ValueError(f"real_lengths: expected {around + 1} to {len(ids) + around} tokens, got {n}")
+    if (around + 1, len(ids) + around) != LENGTHS:
+        raise ValueError(
+            f"text: expected {LENGTHS[1] - around} tokens and two around them, got {len(ids)} and {around}"
+        )
+    if not LENGTHS[0] <= n <= LENGTHS[1]:
+        raise ValueError(f"real_lengths: expected {LENGTHS[0]} to {LENGTHS[1]} tokens, got {n}")
     tokens = model.tokenizer.around(ids[: n - around])
     with jax.enable_x64(True):
         params = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), model.params)

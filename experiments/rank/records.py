@@ -7,12 +7,13 @@ from statistics import median
 
 from experiments.engine import Rows
 from experiments.points import Record
+from experiments.rank.best import best_known
 from experiments.rank.claims import claim_rows
 
 
 def summary(rows: Rows) -> Rows:
-    """Curves (one row for a pattern, length, bound and head size), precision limits and claims."""
-    curves = _curves(rows["points"])
+    """Curves (one row for a pattern, length, bound and head size, of the best known heads), limits, claims."""
+    curves = _curves(best_known(rows["points"]))
     limits = _limits(rows["circle"])
     return {"curves": curves, "limits": limits, "claims": claim_rows(rows, curves, limits)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from experiments.translation.data import COPY, SPECIAL
+from experiments.translation.data import COPY, SPECIAL, file_corpus
 from experiments.translation.training import STEP_UNIT
 
 ARMS = ("A", "B", "F", "M", "S")
@@ -16,8 +16,9 @@ class TranslationConfig:
     """Fields of the translation experiment; every one can be overridden on the command line.
 
     Attributes:
-        pairs: a UTF-8 file of lines ``source<TAB>target``, such as WMT's; empty for the verses of ``make text``,
-            ``copy`` for made-up lines that are their own translation.
+        pairs: a UTF-8 file of at least thirty lines ``source<TAB>target``, such as WMT's, of which the last two tenths
+            are held out; empty for the verses of ``make text``, ``copy`` for made-up lines that are their own
+            translation.
         arms: which of ``A`` (head count at a fixed width), ``B`` (head size of queries and keys alone), ``F`` (head
             count at a fixed head size), ``M`` (smaller widths at a fixed head size, with as many parameters of
             attention) and ``S`` (the standard split with as many parameters in all as each of M).
@@ -34,11 +35,11 @@ class TranslationConfig:
         divisors: of the width in arm M.
         seeds: orders of the pairs and initial weights.
         learning_rates: peaks to choose from; one is taken as it is.
-        tuning_steps: of the runs that choose.
-        num_steps: of the optimiser.
+        tuning_steps: of the runs that choose; a multiple of 10, above ``warmup``.
+        num_steps: of the optimiser; a multiple of 10, above ``warmup``.
         rows: of a batch.
         length: tokens of a row on either side; longer pairs are not trained on, and cut where they are translated.
-        warmup: steps up to the peak learning rate.
+        warmup: steps up to the peak learning rate; below ``tuning_steps`` and ``num_steps``.
     """
 
     pairs: str = ""
@@ -105,10 +106,11 @@ PRESETS = {
 
 
 def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationConfig:
-    """Check a configuration.
+    """Check a configuration, and the file of its pairs where it names one.
 
     Raises:
         ValueError: naming a field, what was expected and what came.
+        FileNotFoundError: if the file of its pairs is not there.
     """
     del given
     for name in ("arms", "heads", "key_dims", "fixed_heads", "divisors", "learning_rates"):
@@ -148,4 +150,6 @@ def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationCon
                 f"divisors: expected divisors of half of d_model and of d_ff, got {divisor} for "
                 f"{config.d_model} and {config.d_ff}"
             )
+    if config.pairs not in ("", COPY):
+        file_corpus(config.pairs)
     return config

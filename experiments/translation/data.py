@@ -2,7 +2,8 @@
 
 A pair is a line of a source and its translation. Verses (``make text``) are split by whole books, so that nothing of a
 held-out book, its names and its style, is seen in training; any other file of lines ``source<TAB>target`` is split by
-its order. Subwords are learned on the training split alone, for both languages together.
+its order, and pairs that are held out are not trained on where they come again. Subwords are learned on the training
+split alone, for both languages together.
 
 Training rows hold several pairs one after another, each seeing only itself: `Rows.source_segments` and
 `target_segments` number the pairs of a row from 1, and are 0 where a row is empty. Rows to translate from hold one.
@@ -82,26 +83,61 @@ def verse_corpus() -> Corpus:
 def file_corpus(path: str) -> Corpus:
     """A file of lines ``source<TAB>target``: the last tenth for testing, the tenth before it for choosing.
 
+    Lines end at newlines alone, with a carriage return before them or not. A pair of the last tenth that also comes
+    earlier is left out there, and one of the tenth before it is left out of training: no pair that is held out is
+    trained on in exactly that form. (Pairs that differ in a character are not recognised.)
+
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is no UTF-8, a line has not two fields, or there are fewer than thirty lines.
+        ValueError: if it is no UTF-8, a line has not two fields with text in them, there are fewer than thirty lines,
+            or a part has no line of its own.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"pairs: expected a UTF-8 file, got {path}: {error}") from None
-    pairs = []
-    for number, line in enumerate(lines, 1):
-        fields = [field.strip() for field in line.split("\t")]
-        if len(fields) != 2 or not all(fields):
-            raise ValueError(f"pairs: expected two fields in line {number} of {path}, got {len(fields)}")
-        pairs.append((fields[0], fields[1]))
+    pairs = _read_pairs(path)
     tenth = len(pairs) // 10
     if tenth < 3:
         raise ValueError(f"pairs: expected at least thirty lines, got {len(pairs)} in {path}")
     ends = len(pairs) - 2 * tenth, len(pairs) - tenth
-    parts = pairs[: ends[0]], pairs[ends[0] : ends[1]], pairs[ends[1] :]
-    return Corpus(f"{Path(path).name}, last tenths held out", *map(tuple, parts))
+    test = tuple(pairs[ends[1] :])
+    dev = _without(pairs[ends[0] : ends[1]], test)
+    train = _without(pairs[: ends[0]], (*dev, *test))
+    for name, part in (("train on", train), ("choose by", dev)):
+        if not part:
+            raise ValueError(
+                f"pairs: expected lines to {name} that are not held out later on, got none in {path}"
+            )
+    return Corpus(f"{Path(path).name}, last tenths held out", train, dev, test)
+
+
+def _read_pairs(path: str) -> list[Pair]:
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"pairs: expected a UTF-8 file, got {path!r}, which is no file")
+    try:
+        lines = (
+            Path(path).read_bytes().decode("utf-8").split("\n")
+        )  # splitlines also ends lines at U+2028 and others
+    except UnicodeDecodeError as error:
+        raise ValueError(f"pairs: expected a UTF-8 file, got {path}: {error}") from None
+    if not lines[-1]:
+        lines.pop()
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        fields = [field.strip() for field in line.split("\t")]
+        if len(fields) != 2:
+            raise ValueError(
+                f"pairs: expected two fields, a tabulator between them, in line {number} of {path}, got {len(fields)}"
+            )
+        for name, field in zip(("source", "translation"), fields, strict=True):
+            if not field:
+                raise ValueError(
+                    f"pairs: expected text on both sides of line {number} of {path}, got an empty {name}"
+                )
+        pairs.append((fields[0], fields[1]))
+    return pairs
+
+
+def _without(pairs: Sequence[Pair], others: Sequence[Pair]) -> tuple[Pair, ...]:
+    left_out = frozenset(others)
+    return tuple(pair for pair in pairs if pair not in left_out)
 
 
 def copy_corpus(num_pairs: int = 2000) -> Corpus:

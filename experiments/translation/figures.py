@@ -13,6 +13,7 @@ from experiments.drawing import Drawn, draw_all
 from experiments.reading import Record, records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, PURPLE, VERMILLION, Look
 from experiments.translation.published import ARMS, BASE
+from experiments.translation.table import held_out
 
 _OURS = Look("measured here", BLUE, "o")
 _PUBLISHED = Look("published (Vaswani et al. 2017, Table 3)", BLACK, "*", filled=False)
@@ -52,9 +53,10 @@ def heads(data: Mapping[str, Any]) -> Drawn:
         axes.set_title(f"{word} here {at:.3g}, published {getattr(BASE, name):g}, at h = {BASE.num_heads}")
     style.legend_below(figure, [style.handle(_OURS), _star_handle()], 2)
     caption = (
-        f"Head count h at a fixed width {rows[0]['d_model']} (d_k = d_v = width / h), verses of books that were held "
-        f"out; over the values at h = {BASE.num_heads}. {_intervals(rows)} Stars: English-German, width 512, six "
-        "layers, 100,000 steps, newstest2013. Low perplexity and high BLEU are good."
+        f"Head count h at a fixed width {rows[0]['d_model']} (d_k = d_v = width / h), on {held_out(data)}. "
+        f"{_intervals(rows)} Everything is divided by the mean at h = {BASE.num_heads} as if that were exact: its own "
+        "spread is in no other bar. Stars: English-German, width 512, six layers, 100,000 steps, newstest2013. Low "
+        "perplexity and high BLEU are good."
     )
     return figure, caption
 
@@ -109,7 +111,7 @@ def arms(data: Mapping[str, Any]) -> Drawn:
     style.legend_below(figure, handles, 3)
     shown = [row for panel in panels for row in panel]
     caption = (
-        "Perplexity on held-out books. B: d_k alone, values and everything else as in the standard setting; stars: "
+        f"Perplexity on {held_out(data)}. B: d_k alone, values and everything else as in the standard setting; stars: "
         "published, at d_k over d_v and scaled to agree where d_k = d_v. F: heads of one size, whatever the width: "
         "parameters grow with h. M: half and a quarter of the width with heads of the standard size, twice and four "
         f"times as many, against standard splits with as many parameters. {_intervals(shown)}"

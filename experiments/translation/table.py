@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -10,6 +11,7 @@ from rich.table import Table
 from experiments import claims
 from experiments.reading import Record, records, select
 from experiments.tables import Cells, markdown_of
+from experiments.translation.data import COPY
 
 MEANINGS = {
     "A": "heads, fixed width",
@@ -18,6 +20,14 @@ MEANINGS = {
     "M": "smaller width, fixed size",
     "S": "standard split, as many parameters as M",
 }
+
+
+def held_out(data: Mapping[str, Any]) -> str:
+    """What a run's models were judged on."""
+    pairs = data["config"]["pairs"]
+    if pairs == COPY:
+        return "made-up lines that were held out"
+    return f"the last tenth of {Path(pairs).name}" if pairs else "held-out books"
 
 
 def measured(row: Record, name: str, digits: int) -> str:
@@ -59,8 +69,9 @@ def settings_cells(data: Mapping[str, Any]) -> Cells | None:
         "GFLOP\na step",
     )
     present = [arm for arm in MEANINGS if any(line[0] == arm for line in lines)]
+    judged_on = held_out(data)
     note = (
-        "Held-out books; means over seeds, in brackets Student's 95% intervals. "
+        f"{judged_on[0].upper()}{judged_on[1:]}; means over seeds, in brackets Student's 95% intervals. "
         + "; ".join(f"{arm}: {MEANINGS[arm]}" for arm in present)
         + "."
     )
@@ -83,7 +94,10 @@ def baselines_cells(data: Mapping[str, Any]) -> Cells | None:
 
 def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     """What was expected and what came out. None where nothing was run that could tell."""
-    note = "Expected: written down before the runs (`experiments/translation/__init__.py`)."
+    note = (
+        "Expected: written down before the runs (`experiments/translation/__init__.py`). Verdicts here are on means "
+        "over seeds (quick: one seed); CLAIMS.md asks for intervals apart as well, so the two may differ."
+    )
     return claims.claims_cells(data, note)
 
 

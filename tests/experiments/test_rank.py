@@ -9,6 +9,7 @@ import pytest
 from experiments import cli, style
 from experiments.points import from_unit, to_units
 from experiments.rank import PRESETS, figures, maps, table
+from experiments.rank.best import best_known
 from experiments.rank.claims import CLAIMS
 from experiments.rank.config import resolve
 from experiments.rank.experiment import EXPERIMENT
@@ -35,7 +36,7 @@ def _rank_record(point):
     is_circle = hard and point.bound is not None
     if hard:
         kl = 1e-5 if point.head_dim > 1 else 1.2
-    if is_circle:
+    if is_circle and point.head_dim > 1:
         kl = floor_kl(point) if point.head_dim > 2 else circle_kl(point.n, bound) * (1 + 1e-7)
     if point.pattern == "random" and not met:
         kl = 0.1
@@ -132,13 +133,15 @@ def test_everything_expected_is_judged_held_and_one_wrong_number_fails_it(expect
         if isinstance(point, RankPoint):
             at = (point.pattern, point.head_dim, point.bound)
             changes = {
-                ("low-rank", 4, None): {"kl": 1e-5},
                 ("random", point.n // 2, None): {"kl": 1e-3, "truncated_kl": 1.5e-3},
-                ("window-band", 8, None): {"kl": 0.5},
                 ("permutation", 1, None): {"kl": 0.5},
                 ("permutation", 3, 10.0): {"kl": floor_kl(point) / 2},
-                (maps.MODEL, 8, None): {"kl": 1.0},
             }
+            # Heads of smaller sizes and bounds count too: all of them have to be bad.
+            if point.pattern in ("window-band", maps.MODEL) and point.head_dim <= 8:
+                return row | {"kl": 1.0}
+            if (point.pattern, point.head_dim) == ("low-rank", 4):
+                return row | {"kl": 1e-5}
             return row | changes.get(at, {})
         if isinstance(point, SpectrumPoint):
             return row | ({"weights_rank": 1} if point.head_dim == 1 else {})
@@ -152,6 +155,49 @@ def test_what_was_not_run_is_not_judged():
     data = _data(replace(QUICK, lengths=(), real_lengths=(), spectrum_head_dims=(), circle_lengths=(8, 16)))
     assert {row["verdict"] for row in data["records"]["claims"]} == {"not_run"}
     assert table.claims_cells(data) is table.kl_cells(data) is None
+
+
+def test_a_claim_of_which_a_half_was_not_run_is_not_judged():
+    halves = [
+        ("spectra", {"spectrum_head_dims": (1, 2)}),
+        ("spectra", {"spectrum_head_dims": (4, 8)}),
+        ("truncation", {"patterns": ("random",)}),
+        ("truncation", {"patterns": ("soft-permutation",)}),
+        ("precision", {"circle_lengths": (24_576,)}),
+    ]
+    whole = {row["claim"]: row["verdict"] for row in _data()["records"]["claims"]}
+    for name, change in halves:
+        verdicts = {r["claim"]: r["verdict"] for r in _data(replace(QUICK, **change))["records"]["claims"]}
+        assert (whole[name], verdicts[name]) == ("held", "not_run"), change
+
+
+def test_a_head_found_for_a_smaller_size_or_bound_counts_for_larger_ones():
+    """By hand: a search without a bound that is worse than one with it, and one at a larger size."""
+
+    def found(head_dim, bound, kl, **other):
+        point = RankPoint("random", 8, 7, 2, 100, head_dim, seed=0, bound=bound)
+        return _rank_record(replace(point, **other)) | {"kl": kl, "max_logit": 100 * kl}
+
+    rows = [
+        found(2, None, 0.5),
+        found(2, 10.0, 0.4),
+        found(2, 5.0, 0.45),
+        found(4, 5.0, 0.6),
+        found(4, None, 0.1),
+        found(1, None, 0.2, seed=1),
+        found(2, None, 0.3, n=9),
+        found(2, None, 0.01, pattern="low-rank"),
+    ]
+    kept = json.loads(json.dumps(rows))
+    best = best_known(rows)
+    assert [r["kl"] for r in best] == [0.4, 0.4, 0.45, 0.45, 0.1, 0.2, 0.3, 0.01]
+    assert [r["max_logit"] for r in best] == [100 * r["kl"] for r in best]
+    assert json.loads(json.dumps(rows)) == kept
+    curves = summary({"points": rows, "circle": [], "spectra": []})["curves"]
+    [curve] = [
+        r for r in curves if (r["pattern"], r["n"], r["head_dim"], r["bound"]) == ("random", 8, 4, 5.0)
+    ]
+    assert (curve["median_kl"], curve["median_max_logit"]) == (0.45, 45.0)
 
 
 def test_curves_are_medians_with_their_ranges(expected):
@@ -238,6 +284,14 @@ def test_fields_that_are_named_ask_for_what_they_are_of():
         ({"circle_miss": 0.5}, "circle_miss: expected less than 1/2"),
         ({"circle_lengths": (2,)}, "circle_lengths: expected at least 3"),
         ({"circle_dtypes": ("float64",)}, "circle_dtypes: expected names among"),
+        ({"circle_miss": float("nan")}, "circle_miss: expected a positive number, got nan"),
+        ({"bounds": (float("nan"),)}, "bounds: expected positive numbers, got nan"),
+        ({"bounds": (float("inf"),)}, "bounds: expected positive numbers, got inf"),
+        ({"real_lengths": (48, 100_000)}, "real_lengths: expected 3 to 120 tokens, got 100000"),
+        ({"real_lengths": (2,)}, "real_lengths: expected 3 to 120 tokens, got 2"),
+        ({"real_lengths": (4,), "real_head_dims": (4, 8)}, "real_head_dims: expected one below .* 4, got"),
+        ({"real_maps": 73}, "real_maps: expected at most 72"),
+        ({"spectrum_head_dims": (65,)}, "spectrum_head_dims: expected at most spectrum_length = 64, got 65"),
     ],
 )
 def test_bad_configurations_are_refused(change, message):
@@ -292,6 +346,10 @@ def test_maps_of_the_model_have_the_rank_of_its_heads():
     np.testing.assert_allclose(found.pattern.sum(axis=1), 1, rtol=1e-12)
     assert required_head_dim(found.pattern) == 32
     seen = {(maps.real_map(40, i).layer, maps.real_map(40, i).head) for i in range(72)}
-    assert len(seen) == 72
+    assert len(seen) == maps.NUM_MAPS == 72
+    for n in maps.LENGTHS:
+        assert maps.real_map(n, 0).pattern.shape == (n, n)
+    with pytest.raises(ValueError, match="real_lengths: expected 3 to 120 tokens, got 121"):
+        maps.real_map(121, 0)
     with pytest.raises(ValueError, match="real_lengths: expected 3 to"):
         maps.real_map(4000, 0)

@@ -53,6 +53,22 @@ def test_verdicts_are_those_of_the_records(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_curves_fall_with_size_and_with_the_bound(name):
+    """A bounded head is one without a bound, a small one is a large one with zeros: so are the least divergences."""
+    rows = load(name)["records"]["curves"]
+    pairs = 0
+    for row in rows:
+        for other in select(rows, pattern=row["pattern"], n=row["n"]):
+            if other["head_dim"] <= row["head_dim"] and (other["bound"] or np.inf) <= (
+                row["bound"] or np.inf
+            ):
+                pairs += 1
+                for end in ("least", "median", "largest"):
+                    assert row[f"{end}_kl"] <= other[f"{end}_kl"]
+    assert pairs > 500
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_theory_is_that_of_today(name):
     [*found] = units_of(EXPERIMENT, EXPERIMENT.presets[name], load(name)["records"])
     for unit, rows in found:

@@ -80,7 +80,7 @@ def test_a_file_is_held_out_by_its_tenths(tmp_path):
     assert corpus.test[-1] == ("a 39", "b 39 é")
     for content, message in (
         ("a\tb\n" * 29, "thirty lines"),
-        ("a\tb\n" * 30 + "a\n", "two fields in line 31"),
+        ("a\tb\n" * 30 + "a\n", "two fields, .* in line 31"),
     ):
         file.write_text(content)
         with pytest.raises(ValueError, match=f"pairs: expected .*{message}"):
@@ -88,6 +88,35 @@ def test_a_file_is_held_out_by_its_tenths(tmp_path):
     file.write_bytes(b"\xff\t\xff\n" * 30)
     with pytest.raises(ValueError, match="pairs: expected a UTF-8 file"):
         file_corpus(str(file))
+
+
+def test_lines_end_at_newlines_alone(tmp_path):
+    """Not at the line separator, the next line, the form feed or a carriage return within a line."""
+    lines = [f"a {n}\u2028x\x0c{n}\tb\x85{n}\ry {n}" for n in range(30)]
+    file = tmp_path / "pairs.tsv"
+    for end in ("\n", "\r\n"):
+        file.write_bytes((end.join(lines) + end).encode())
+        corpus = file_corpus(str(file))
+        found = [*corpus.train, *corpus.dev, *corpus.test]
+        assert found == [tuple(line.split("\t")) for line in lines]
+
+
+def test_held_out_pairs_of_a_file_are_not_trained_on_where_they_come_again(tmp_path):
+    lines = [f"a {n}\tb {n}" for n in range(40)]
+    lines[3] = lines[5] = lines[38]  # of the last tenth
+    lines[7] = lines[33]  # of the tenth before it
+    lines[34] = lines[39]
+    lines[9] = "a 38\tanother translation"
+    lines[11] = lines[12]
+    file = tmp_path / "pairs.tsv"
+    file.write_text("\n".join(lines) + "\n")
+    corpus = file_corpus(str(file))
+    assert tuple(map(len, (corpus.train, corpus.dev, corpus.test))) == (29, 3, 4)
+    assert not set(corpus.train) & {*corpus.dev, *corpus.test}
+    assert not set(corpus.dev) & set(corpus.test)
+    assert ("a 38", "another translation") in corpus.train
+    assert corpus.train.count(("a 12", "b 12")) == 2
+    assert corpus.test == tuple((f"a {n}", f"b {n}") for n in range(36, 40))
 
 
 def test_subwords_come_from_the_training_part_alone_and_give_text_back():

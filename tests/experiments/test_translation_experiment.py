@@ -70,7 +70,7 @@ def _data(config=PAPER, perplexity=_perplexity):
     for part in EXPERIMENT.parts(config, ask):
         part.run()
     lists = {name: list(own.values()) for name, own in rows.items()}
-    return {"preset": "paper", "records": lists | summary(config, ask, lists)}
+    return {"preset": "paper", "config": asdict(config), "records": lists | summary(config, ask, lists)}
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +190,7 @@ def test_figures_and_tables(expected, tmp_path):
     assert {f"paper-{name}.{suffix}" for name in ("heads", "arms") for suffix in style.SUFFIXES} <= names
     captions = (tmp_path / "paper-captions.md").read_text()
     assert "3 seeds" in captions
+    assert "divided by the mean at h = 8 as if that were exact" in captions
     console = Console(file=io.StringIO(), width=120)
     EXPERIMENT.show(expected, console)
     assert "equal parameters" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
@@ -219,6 +220,59 @@ def test_figures_and_tables(expected, tmp_path):
 def test_wrong_fields_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         resolve(replace(TranslationConfig(), **changes), changes)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "at least thirty lines, got 0"),
+        (b"a\tb\n" * 29, "at least thirty lines, got 29"),
+        (b"only one\n" * 40, "two fields, a tabulator between them, in line 1 of .*, got 1"),
+        (b"a\tb\tc\n" * 40, "two fields, .* got 3"),
+        (b"a\tb\n" * 30 + b"\n" + b"a\tb\n", "two fields, .* in line 31 of .*, got 1"),
+        (b"a\t \n" * 40, "text on both sides of line 1 of .*, got an empty translation"),
+        (b"a\tb\n\tb\n" * 20, "text on both sides of line 2 of .*, got an empty source"),
+        ("é\té\n".encode("latin-1") * 40, "a UTF-8 file, got"),
+        (b"a\tb\n" * 40, "lines to train on that are not held out later on, got none"),
+    ],
+)
+def test_a_file_of_pairs_is_read_before_anything_runs(content, message, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^pairs: expected {message}"):
+        resolve(replace(TranslationConfig(), pairs=str(path)), {"pairs"})
+
+
+def test_a_request_for_a_file_that_is_not_there_is_answered_by_its_name(tmp_path, capsys):
+    wanted = ["run", "translation", "--preset", "smoke", "--out", str(tmp_path / "out"), "--pairs"]
+    for missing in (tmp_path / "none.tsv", tmp_path):
+        assert cli.main([*wanted, str(missing)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: pairs: expected a UTF-8 file, got")
+        assert "Traceback" not in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ("", "Held-out books; means"),
+        ("copy", "Made-up lines that were held out; means"),
+        ("some/of/mine.tsv", "The last tenth of mine.tsv; means"),
+    ],
+)
+def test_notes_say_what_was_held_out(expected, pairs, said, tmp_path):
+    data = expected | {"config": expected["config"] | {"pairs": pairs}}
+    assert said in table.BLOCKS["settings"](data)
+    figures.plot(data, tmp_path, "paper")
+    captions = (tmp_path / "paper-captions.md").read_text()
+    assert captions.count(table.held_out(data)) == 2
+    assert (captions.count("books") == 0) == bool(pairs)
+
+
+def test_the_table_of_claims_says_that_the_ledger_judges_otherwise(expected):
+    note = table.BLOCKS["claims"](expected)
+    assert "on means over seeds (quick: one seed); CLAIMS.md asks for intervals apart" in note
 
 
 def test_presets_are_sound():

@@ -18,27 +18,43 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from theory.problems import seeded_rng
+from theory.rank._checks import distributions, nonnegative, whole
 from theory.rank.exact import centred_log, factors, softmax
 
 
-def mean_kl(pattern: Float[np.ndarray, "n s"], other: Float[np.ndarray, "n s"]) -> float:
-    """Mean over rows of ``KL(pattern || other)`` in nats; ``0 ln 0 = 0``, infinite where ``other`` lacks what P has."""
-    held = pattern > 0
-    wanted, found = pattern[held], other[held]
+def mean_kl(pattern: ArrayLike, other: ArrayLike) -> float:
+    """Mean over rows of ``KL(pattern || other)`` in nats; ``0 ln 0 = 0``, infinite where ``other`` lacks what P has.
+
+    Args:
+        pattern: P, ``(n, s)``; rows sum to 1, zeros are allowed.
+        other: likewise.
+
+    Raises:
+        ValueError: something else, or different shapes.
+    """
+    p, q = (
+        distributions(name, value, positive=False).values
+        for name, value in (("pattern", pattern), ("other", other))
+    )
+    if p.shape != q.shape:
+        raise ValueError(f"other: expected the shape of the pattern, {p.shape}, got {q.shape}")
+    held = p > 0
+    wanted, found = p[held], q[held]
     if (found <= 0).any():
         return float("inf")
-    return max(0.0, float((wanted * np.log(wanted / found)).sum() / len(pattern)))  # rounding may give -1e-17
+    return max(0.0, float((wanted * np.log(wanted / found)).sum() / len(p)))  # rounding may give -1e-17
 
 
-def truncation(pattern: Float[np.ndarray, "n s"], head_dim: int) -> Float[np.ndarray, "n s"]:
-    """Softmax of the centred log cut to its ``head_dim`` largest singular values.
+def truncation(pattern: ArrayLike, head_dim: int) -> Float[np.ndarray, "n s"]:
+    """Softmax of the centred log of an ``(n, s)`` pattern, cut to its ``head_dim`` largest singular values.
 
     The best logits of that rank in the Frobenius norm, not in divergence. Not unique where singular values coincide.
 
     Raises:
-        ValueError: unless P is positive with rows that sum to 1.
+        ValueError: unless P is positive with rows that sum to 1, and ``head_dim`` 0 or more.
     """
     query, key = factors(centred_log(pattern), head_dim)
     return softmax(query @ key.T)
@@ -55,12 +71,10 @@ def bounded_permutation_kl(num_keys: int, bound: float) -> float:
     which allows no a above ``B n / (n - 1)``; the divergence falls in a and does not depend on b.
 
     Raises:
-        ValueError: fewer than 2 keys or a negative bound.
+        ValueError: fewer than 2 keys, or a bound that is negative or not finite.
     """
-    if num_keys < 2:
-        raise ValueError(f"num_keys: expected at least 2, got {num_keys}")
-    if bound < 0:
-        raise ValueError(f"bound: expected a non-negative number, got {bound}")
+    whole("num_keys", num_keys, 2)
+    nonnegative("bound", bound)
     return float(np.log1p((num_keys - 1) * np.exp(-bound * num_keys / (num_keys - 1))))
 
 
@@ -93,7 +107,7 @@ class Approximation:
 
 
 def best_approximations(
-    patterns: Sequence[Float[np.ndarray, "n n"]],
+    patterns: Sequence[ArrayLike],
     head_dims: Sequence[int],
     *,
     bounds: Sequence[float | None],
@@ -111,10 +125,10 @@ def best_approximations(
     bound, divergences that have no minimum (permutations) get there too: logits grow until the slope is that small.
 
     Args:
-        patterns: one a problem; rows sum to 1, zeros are allowed.
+        patterns: ``(n, n)``, one a problem, all of one n; rows sum to 1, zeros are allowed.
         head_dims: d_k of each.
-        bounds: on ``|q_i| |k_j|`` of each, None for none.
-        seeds: of each problem's random starts.
+        bounds: on ``|q_i| |k_j|`` of each, positive and finite; None for none.
+        seeds: of each problem's random starts, not negative.
         width: what the program is compiled for, the largest d_k that will be asked of it.
         num_starts: of each problem.
         num_steps: of the optimiser, at most.
@@ -128,19 +142,27 @@ def best_approximations(
     if not len(patterns) == len(head_dims) == len(bounds) == len(seeds):
         lengths = [len(x) for x in (patterns, head_dims, bounds, seeds)]
         raise ValueError(f"patterns, head_dims, bounds, seeds: expected one of each a problem, got {lengths}")
-    if not 1 <= min(head_dims, default=1) <= max(head_dims, default=1) <= width:
-        raise ValueError(f"head_dims: expected 1 to width = {width}, got {sorted(set(head_dims))}")
-    for name, value in (("num_starts", num_starts), ("num_steps", num_steps)):
-        if value < 1:
-            raise ValueError(f"{name}: expected a positive integer, got {value}")
-    if not patterns:
+    for name, value in (("width", width), ("num_starts", num_starts), ("num_steps", num_steps)):
+        whole(name, value, 1)
+    for head_dim, bound, seed in zip(head_dims, bounds, seeds, strict=True):
+        whole("head_dims", head_dim, 1)
+        if head_dim > width:
+            raise ValueError(f"head_dims: expected 1 to width = {width}, got {head_dim}")
+        if bound is not None and nonnegative("bounds", bound) == 0:
+            raise ValueError(f"bounds: expected positive numbers or None, got {bound}")
+        whole("seeds", seed, 0)
+    if not len(patterns):
         return []
+    patterns = [distributions("patterns", pattern, positive=False).values for pattern in patterns]
+    shapes = sorted({pattern.shape for pattern in patterns})
+    if shapes != [(len(patterns[0]), len(patterns[0]))]:
+        raise ValueError(f"patterns: expected square ones of one length, got shapes {shapes}")
     starts = [
         _starts(pattern, head_dim, bound, seed, width, num_starts)
         for pattern, head_dim, bound, seed in zip(patterns, head_dims, bounds, seeds, strict=True)
     ]
     query, key = (np.concatenate([start[part] for start in starts]) for part in (0, 1))
-    repeated = np.repeat(np.asarray(patterns, np.float64), num_starts, axis=0)
+    repeated = np.repeat(np.asarray(patterns), num_starts, axis=0)
     radius = np.repeat([np.sqrt(np.inf if b is None else b) for b in bounds], num_starts)
     kept = np.repeat(np.arange(width) < np.asarray(head_dims)[:, None], num_starts, axis=0)
     with jax.enable_x64(True):

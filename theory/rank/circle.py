@@ -13,40 +13,51 @@ precision ends it at long lengths (`guaranteed_length`).
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
+
+from theory.rank._checks import nonnegative, whole
 
 
 def circle(
-    targets: Int[np.ndarray, " n"], num_keys: int | None = None
+    targets: ArrayLike, num_keys: int | None = None
 ) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, "s 2"]]:
     """Unit queries and keys: query i points at key ``targets[i]`` (construction, ours).
 
     Multiply the logits by `circle_scale`. Targets need not be different.
 
     Args:
-        targets: the key that each query is to attend.
+        targets: ``(n,)`` whole numbers: the key that each query is to attend.
         num_keys: s; as many as queries if None.
 
     Raises:
         ValueError: a target that is no key.
     """
-    num_keys = len(targets) if num_keys is None else num_keys
-    if len(targets) and not 0 <= targets.min() <= targets.max() < num_keys:
+    wanted = np.asarray(targets)
+    if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
         raise ValueError(
-            f"targets: expected keys 0 to {num_keys - 1}, got {targets.min()} to {targets.max()}"
+            f"targets: expected a row of whole numbers, got {wanted.dtype} of shape {wanted.shape}"
         )
+    wanted = wanted.astype(np.int64)
+    num_keys = len(wanted) if num_keys is None else whole("num_keys", num_keys, 1)
+    if len(wanted) and not 0 <= wanted.min() <= wanted.max() < num_keys:
+        raise ValueError(f"targets: expected keys 0 to {num_keys - 1}, got {wanted.min()} to {wanted.max()}")
     angles = 2 * np.pi * np.arange(num_keys) / max(1, num_keys)
     keys = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
-    return keys[targets], keys
+    return keys[wanted], keys
 
 
 def circle_kl(num_keys: int, scale: float) -> float:
     """``-ln`` of the target's weight, in nats: what the construction is from a permutation, exactly (theorem, ours).
 
     ``ln sum_j exp(-beta (1 - cos(2 pi j / n)))``; beta is ``scale``.
+
+    Raises:
+        ValueError: fewer than 2 keys, or a scale that is negative or not finite.
     """
-    _check_keys(num_keys)
+    whole("num_keys", num_keys, 2)
+    nonnegative("scale", scale)
     halves = np.pi * np.arange(1, num_keys) / num_keys
     return float(np.log1p(np.exp(-2 * scale * np.sin(halves) ** 2).sum()))
 
@@ -73,8 +84,12 @@ def circle_scale(num_keys: int, miss: float) -> float:
 
 
 def gap(num_keys: int) -> float:
-    """``1 - cos(2 pi / n)``: by how much the circle's target leads, for a largest logit of 1."""
-    _check_keys(num_keys)
+    """``1 - cos(2 pi / n)``: by how much the circle's target leads, for a largest logit of 1.
+
+    Raises:
+        ValueError: fewer than 2 keys.
+    """
+    whole("num_keys", num_keys, 2)
     return float(2 * np.sin(np.pi / num_keys) ** 2)  # 1 - cos would cancel at large n
 
 
@@ -93,8 +108,11 @@ def planar_gap(num_keys: int, bound: float) -> float:
     of the n leads is at most their geometric mean, at most (perimeter / n) times the geometric mean of
     the sin(t / 2). The t / 2 sum to pi, so the latter is at most sin(pi / n) (ln sin is concave), and the perimeter of
     a convex n-gon in the disc at most ``2 n r sin(pi / n)``. Together ``2 B sin(pi / n)^2``.
+
+    Raises:
+        ValueError: fewer than 2 keys, or a bound that is negative or not finite.
     """
-    return bound * gap(num_keys)
+    return nonnegative("bound", bound) * gap(num_keys)
 
 
 def least_planar_scale(num_keys: int, miss: float) -> float:
@@ -119,18 +137,19 @@ def guaranteed_length(storage_bits: int, arithmetic_bits: int = 24) -> int:
     bfloat16: 8), the two products of a logit, their sum and its scaling to ``arithmetic_bits``. With unit roundoffs
     u and v (2^-bits) the logits, over their largest, are off by at most ``(1 + u)^2 (1 + v)^3 - 1``, and two of them
     keep their order where `gap` is more than twice that. Above this length it may still come out right.
+    At least 1: with so few bits that not even two keys are told apart, one still is.
+
+    Raises:
+        ValueError: unless both are whole numbers of 1 to 1000 bits.
     """
+    for name, bits in (("storage_bits", storage_bits), ("arithmetic_bits", arithmetic_bits)):
+        whole(name, bits, 1, 1000)
     u, v = 2.0**-storage_bits, 2.0**-arithmetic_bits
     error = 2 * np.expm1(2 * np.log1p(u) + 3 * np.log1p(v))
-    return int(np.ceil(np.pi / np.arcsin(np.sqrt(error / 2))) - 1)
-
-
-def _check_keys(num_keys: int) -> None:
-    if num_keys < 2:
-        raise ValueError(f"num_keys: expected at least 2, got {num_keys}")
+    return int(np.ceil(np.pi / np.arcsin(np.sqrt(min(1.0, error / 2)))) - 1)
 
 
 def _check_miss(num_keys: int, miss: float) -> None:
-    _check_keys(num_keys)
+    whole("num_keys", num_keys, 2)
     if not 0 < miss < 1 - 1 / num_keys:
         raise ValueError(f"miss: expected a number between 0 and {1 - 1 / num_keys:g}, got {miss}")

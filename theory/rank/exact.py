@@ -15,12 +15,19 @@ Proof: logits ``S = X (W_q W_k^T / sqrt(d_k)) X^T`` are all matrices of rank at 
 The rank of a centred matrix is at most n - 1, so **d_k = n - 1 suffices for every P**, and for almost every P (in
 Lebesgue measure) it is needed: the sharp threshold is n - 1, not n. Where X has a lower rank, logits have to lie in its
 column space on both sides as well, and `required_head_dim` says whether any choice of c does that.
+
+Matrices are arrays or nested lists of real, finite numbers; anything else is a ``ValueError`` that names the argument.
+Whole numbers are taken as float64. Half precision is computed with in float32 and judged by its own rounding.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from theory.rank._checks import Known, distributions, nonnegative, whole
+from theory.rank._checks import matrix as checked_matrix
 
 
 class HeadWeights(NamedTuple):
@@ -30,42 +37,75 @@ class HeadWeights(NamedTuple):
     key: np.ndarray
 
 
-def softmax(logits: Float[np.ndarray, "n s"]) -> Float[np.ndarray, "n s"]:
-    """Softmax along rows, in the precision of the logits."""
-    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+def softmax(logits: ArrayLike) -> Float[np.ndarray, "n s"]:
+    """Softmax along the rows of ``(n, s)`` logits, in their precision (float32 for half precision).
+
+    Raises:
+        ValueError: unless they are a matrix of finite numbers.
+    """
+    values = checked_matrix("logits", logits).values
+    shifted = np.exp(values - values.max(axis=-1, keepdims=True))
     return shifted / shifted.sum(axis=-1, keepdims=True)
 
 
-def head_pattern(
-    inputs: Float[np.ndarray, "n d"], query: Float[np.ndarray, "d k"], key: Float[np.ndarray, "d k"]
-) -> Float[np.ndarray, "n n"]:
-    """The pattern of a head: ``softmax(X W_q (X W_k)^T / sqrt(d_k))``."""
-    return softmax((inputs @ query) @ (inputs @ key).T / np.sqrt(query.shape[1]))
+def head_pattern(inputs: ArrayLike, query: ArrayLike, key: ArrayLike) -> Float[np.ndarray, "n n"]:
+    """The pattern of a head: ``softmax(X W_q (X W_k)^T / sqrt(d_k))``.
+
+    Args:
+        inputs: X, ``(n, d)``.
+        query: W_q, ``(d, d_k)``.
+        key: W_k, likewise.
+
+    Raises:
+        ValueError: other shapes, or numbers that are not finite.
+    """
+    x, w_q, w_k = (
+        checked_matrix(name, value).values
+        for name, value in (("inputs", inputs), ("query", query), ("key", key))
+    )
+    wanted = x.shape[1], w_q.shape[1]
+    for name, weights in (("query", w_q), ("key", w_k)):
+        if weights.shape != wanted:
+            raise ValueError(f"{name}: expected shape (d, d_k) = {wanted}, got {weights.shape}")
+    return softmax((x @ w_q) @ (x @ w_k).T / np.sqrt(wanted[1]))
 
 
-def centred(logits: Float[np.ndarray, "n s"]) -> Float[np.ndarray, "n s"]:
-    """Logits of the same pattern, of mean 0 in every row: ``S C``. No logits of that pattern have a lower rank."""
-    return logits - logits.mean(axis=-1, keepdims=True)
+def centred(logits: ArrayLike) -> Float[np.ndarray, "n s"]:
+    """Logits of the same pattern, of mean 0 in every row: ``S C``. No logits of that pattern have a lower rank.
+
+    Raises:
+        ValueError: unless they are a matrix of finite numbers.
+    """
+    values = checked_matrix("logits", logits).values
+    return values - values.mean(axis=-1, keepdims=True)
 
 
-def centred_log(pattern: Float[np.ndarray, "n s"]) -> Float[np.ndarray, "n s"]:
-    """``log P C`` in float64.
+def centred_log(pattern: ArrayLike) -> Float[np.ndarray, "n s"]:
+    """``log P C`` of an ``(n, s)`` pattern, in float64.
 
     Raises:
         ValueError: unless all entries are positive and every row sums to 1.
     """
-    return centred(np.log(_checked(pattern)))
+    return centred(np.log(distributions("pattern", pattern).values))
 
 
-def numerical_rank(matrix: Float[np.ndarray, "n s"], tolerance: float | None = None) -> int:
-    """Singular values above ``tolerance``; by default max(n, s) rounding errors of the largest one, in its dtype."""
-    values = np.linalg.svd(matrix, compute_uv=False)
+def numerical_rank(matrix: ArrayLike, tolerance: float | None = None) -> int:
+    """Singular values above ``tolerance``; by default max(n, s) rounding errors of the largest one, in its dtype.
+
+    Raises:
+        ValueError: unless it is a matrix of finite numbers, and the tolerance one that is not negative.
+    """
+    return _rank(checked_matrix("matrix", matrix), tolerance)
+
+
+def _rank(known: Known, tolerance: float | None) -> int:
+    values = np.linalg.svd(known.values, compute_uv=False)
     if tolerance is None:
-        tolerance = float(max(matrix.shape) * np.finfo(matrix.dtype).eps * values.max(initial=0.0))
-    return int((values > tolerance).sum())
+        tolerance = float(max(known.values.shape) * known.eps * values.max())
+    return int((values > nonnegative("tolerance", tolerance)).sum())
 
 
-def log_tolerance(pattern: Float[np.ndarray, "n s"]) -> float:
+def log_tolerance(pattern: ArrayLike) -> float:
     """Below this, singular values of ``log P C`` may be rounding errors of P (in the dtype that P comes in).
 
     An entry of P is off by some ``eps (1 + |log P|)`` times itself, so its logarithm by as much; n such errors in a
@@ -74,38 +114,39 @@ def log_tolerance(pattern: Float[np.ndarray, "n s"]) -> float:
     Raises:
         ValueError: unless P is positive with rows that sum to 1.
     """
-    largest = float(np.abs(np.log(_checked(pattern))).max(initial=0.0))
-    return 4 * max(pattern.shape) * float(np.finfo(pattern.dtype).eps) * (1 + largest)
+    values, eps = distributions("pattern", pattern)
+    return 4 * max(values.shape) * eps * (1 + float(np.abs(np.log(values)).max()))
 
 
 def required_head_dim(
-    pattern: Float[np.ndarray, "n n"],
-    inputs: Float[np.ndarray, "n d"] | None = None,
+    pattern: ArrayLike,
+    inputs: ArrayLike | None = None,
     *,
     tolerance: float | None = None,
 ) -> int | None:
     """The smallest head size that produces a pattern exactly (theorem, ours; see the module).
 
     Args:
-        pattern: P, positive, rows sum to 1. Its dtype tells how exactly it is known.
-        inputs: X; None for any X of rank n.
-        tolerance: singular values up to this count as zero; `log_tolerance` of P if None.
+        pattern: P, ``(n, n)``, positive, rows sum to 1. Its dtype tells how exactly it is known.
+        inputs: X, ``(n, d)``; None for any X of rank n.
+        tolerance: singular values up to this count as zero; not negative, finite; `log_tolerance` of P if None.
 
     Returns:
         0 to n - 1 (0 for uniform attention), or None where no head of any size does it on these inputs.
 
     Raises:
-        ValueError: a pattern that is no positive row-stochastic square matrix, or inputs of another length.
+        ValueError: a pattern that is no positive row-stochastic square matrix, inputs of another length, or what is
+            not finite.
     """
-    tolerance = log_tolerance(pattern) if tolerance is None else tolerance
+    tolerance = log_tolerance(pattern) if tolerance is None else nonnegative("tolerance", tolerance)
     logits = _logits(pattern, inputs, tolerance)
     return None if logits is None else numerical_rank(logits, tolerance)
 
 
 def representable(
-    pattern: Float[np.ndarray, "n n"],
+    pattern: ArrayLike,
     head_dim: int,
-    inputs: Float[np.ndarray, "n d"] | None = None,
+    inputs: ArrayLike | None = None,
     *,
     tolerance: float | None = None,
 ) -> bool:
@@ -114,15 +155,14 @@ def representable(
     Raises:
         ValueError: for bad arguments.
     """
-    if head_dim < 1:
-        raise ValueError(f"head_dim: expected a positive integer, got {head_dim}")
+    whole("head_dim", head_dim, 1)
     required = required_head_dim(pattern, inputs, tolerance=tolerance)
     return required is not None and required <= head_dim
 
 
 def representing_weights(
-    pattern: Float[np.ndarray, "n n"],
-    inputs: Float[np.ndarray, "n d"],
+    pattern: ArrayLike,
+    inputs: ArrayLike,
     head_dim: int,
     *,
     tolerance: float | None = None,
@@ -135,32 +175,36 @@ def representing_weights(
     Raises:
         ValueError: where there are none (`representable`), or for bad arguments.
     """
+    whole("head_dim", head_dim, 1)
+    x = checked_matrix("inputs", inputs).values
     required = required_head_dim(pattern, inputs, tolerance=tolerance)
     if required is None:
-        rank = np.linalg.matrix_rank(inputs)
+        rank = np.linalg.matrix_rank(x)
         raise ValueError(
-            f"inputs: expected rows that some head turns into this pattern, got rank {rank} for {len(inputs)} tokens"
+            f"inputs: expected rows that some head turns into this pattern, got rank {rank} for {len(x)} tokens"
         )
     if not max(1, required) <= head_dim:
         raise ValueError(f"head_dim: expected at least {max(1, required)} for this pattern, got {head_dim}")
     logits = _logits(pattern, inputs, np.inf)
     assert logits is not None  # no condition is checked at an infinite tolerance
     left, right = factors(logits, head_dim)
-    back = head_dim**0.25 * np.linalg.pinv(inputs.astype(np.float64))
+    back = head_dim**0.25 * np.linalg.pinv(x.astype(np.float64))
     return HeadWeights(back @ left, back @ right)
 
 
-def factors(
-    logits: Float[np.ndarray, "n s"], head_dim: int
-) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, "s k"]]:
+def factors(logits: ArrayLike, head_dim: int) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, "s k"]]:
     """Queries A and keys B with ``A B^T`` the best approximation of rank ``head_dim`` in the Frobenius norm.
 
     Singular values are shared evenly between the two; surplus columns are zero.
+
+    Raises:
+        ValueError: unless the logits are a matrix of finite numbers, and ``head_dim`` is 0 or more.
     """
-    left, values, right = np.linalg.svd(logits, full_matrices=False)
-    kept = min(head_dim, len(values))
+    checked = checked_matrix("logits", logits).values
+    left, values, right = np.linalg.svd(checked, full_matrices=False)
+    kept = min(whole("head_dim", head_dim, 0), len(values))
     share = np.sqrt(values[:kept])
-    query, key = (np.zeros((size, head_dim)) for size in logits.shape)
+    query, key = (np.zeros((size, head_dim)) for size in checked.shape)
     query[:, :kept], key[:, :kept] = left[:, :kept] * share, right[:kept].T * share
     return query, key
 
@@ -175,42 +219,31 @@ def published_counter_example() -> tuple[Float[np.ndarray, "2 1"], Float[np.ndar
     return np.array([[1.0], [0.0]]), np.array([[0.5, 0.5], [0.75, 0.25]])
 
 
-def _logits(
-    pattern: Float[np.ndarray, "n n"], inputs: Float[np.ndarray, "n d"] | None, tolerance: float
-) -> np.ndarray | None:
+def _logits(pattern: ArrayLike, inputs: ArrayLike | None, tolerance: float) -> np.ndarray | None:
     """The logits of least rank that P has on these inputs; None if there are none.
 
     With Π the projection on the column space of X, logits have to satisfy ``Π S = S = S Π`` as well. If 1 lies in
     that space, then ``S = log P C`` is the choice of least rank, and there is none unless it satisfies both. If not,
     ``S Π = S`` leaves one choice of c: ``log P (1 - Π 1) / |1 - Π 1|^2``, negative.
     """
-    log = np.log(_checked(pattern))
+    log = np.log(distributions("pattern", pattern).values)
     n = len(log)
     if log.shape != (n, n):
         raise ValueError(f"pattern: expected a square matrix, got shape {log.shape}")
     if inputs is None:
         return centred(log)
-    if len(inputs) != n:
-        raise ValueError(f"inputs: expected {n} rows, one a token, got {len(inputs)}")
-    basis, values, _ = np.linalg.svd(inputs.astype(np.float64), full_matrices=False)
-    basis = basis[:, values > max(inputs.shape) * np.finfo(inputs.dtype).eps * values.max(initial=0.0)]
+    x, eps = checked_matrix("inputs", inputs)
+    if len(x) != n:
+        raise ValueError(f"inputs: expected {n} rows, one a token, got {len(x)}")
+    basis, values, _ = np.linalg.svd(x.astype(np.float64), full_matrices=False)
+    basis = basis[:, values > max(x.shape) * eps * values.max()]
     if basis.shape[1] == n:
         return centred(log)
     outside = 1 - basis @ basis.sum(axis=0)
-    if np.abs(outside).max() <= n * np.finfo(inputs.dtype).eps:
+    if np.abs(outside).max() <= n * eps:
         logits = centred(log)
     else:
         logits = log - (log @ outside / (outside @ outside))[:, None]
     left = logits - basis @ (basis.T @ logits)
     right = logits - (logits @ basis) @ basis.T
     return None if max(np.linalg.norm(left, 2), np.linalg.norm(right, 2)) > tolerance else logits
-
-
-def _checked(pattern: Float[np.ndarray, "n s"]) -> np.ndarray:
-    wide = np.asarray(pattern, np.float64)
-    if not (np.isfinite(wide).all() and (wide > 0).all()):
-        raise ValueError(f"pattern: expected positive numbers, got {wide.min(initial=np.inf)} among them")
-    error = float(np.abs(wide.sum(axis=-1) - 1).max(initial=0.0))
-    if error > 8 * pattern.shape[-1] * np.finfo(pattern.dtype).eps:
-        raise ValueError(f"pattern: expected rows that sum to 1, got a row off by {error:.1e}")
-    return wide

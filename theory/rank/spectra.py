@@ -11,8 +11,9 @@ no rank. In floating point many of these singular values may lie below rounding,
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from numpy.typing import ArrayLike
 
+from theory.rank._checks import matrix
 from theory.rank.exact import numerical_rank, softmax
 
 
@@ -25,9 +26,13 @@ class Spectra(NamedTuple):
     weights_rank: int
 
 
-def spectra(logits: Float[np.ndarray, "n s"]) -> Spectra:
-    """Both spectra, with ranks as float64 tells them (`numerical_rank`: above max(n, s) rounding errors)."""
-    wide = logits.astype(np.float64)
+def spectra(logits: ArrayLike) -> Spectra:
+    """Both spectra of ``(n, s)`` logits, with ranks as float64 tells them (`numerical_rank`'s own tolerance).
+
+    Raises:
+        ValueError: unless the logits are a matrix of finite numbers.
+    """
+    wide = matrix("logits", logits).values.astype(np.float64)
     weights = softmax(wide)
-    values = [np.linalg.svd(matrix, compute_uv=False) for matrix in (wide, weights)]
+    values = [np.linalg.svd(array, compute_uv=False) for array in (wide, weights)]
     return Spectra(values[0], values[1], numerical_rank(wide), numerical_rank(weights))
