@@ -88,6 +88,12 @@ def read_verses(path: Path = PATH) -> tuple[Verse, ...]:
     return parse(content.decode("utf-8"))
 
 
+def lines_of(content: str) -> list[str]:
+    """Lines as editors count them: ``str.splitlines`` also ends one at U+2028 and other characters of a text."""
+    lines = content.replace("\r\n", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
 def parse(content: str) -> tuple[Verse, ...]:
     """Verses from lines of five fields separated by tabulators.
 
@@ -95,7 +101,7 @@ def parse(content: str) -> tuple[Verse, ...]:
         ValueError: if a line is not such.
     """
     verses = []
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(lines_of(content), 1):
         fields = line.split("\t")
         if len(fields) != 5:
             raise ValueError(f"line {number}: expected 5 fields, got {len(fields)}")
@@ -142,7 +148,7 @@ def load_text(path: str = "", rule: str = "every-tenth") -> Text:
     if not Path(path).is_file():
         raise FileNotFoundError(f"text: expected a UTF-8 file, got {path!r}, which is no file")
     try:
-        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in lines_of(Path(path).read_text(encoding="utf-8"))]
     except UnicodeDecodeError as error:
         raise ValueError(f"text: expected a UTF-8 file, got {path}: {error}") from None
     passages = [line for line in lines if line]

@@ -35,7 +35,7 @@ class RedundancyConfig:
         fractions: heads are removed in so many equal steps.
         random_orders: of removal, by their gain alone.
         num_scored: training pairs that I_h is computed on.
-        num_translated: held-out verses that are translated, at equal distances.
+        num_translated: held-out pairs that are translated, at equal distances.
     """
 
     pairs: str = ""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from experiments.verses import lines_of
+
 PATH = Path(__file__).resolve().parents[2] / "data" / "en_ewt-ud-dev.conllu"
 """Where the treebank is looked for if nothing is said; not committed."""
 SHA256 = "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6"
@@ -107,7 +109,7 @@ def parse(content: str) -> tuple[Sentence, ...]:
         rows.clear()
         together = range(0)
 
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(lines_of(content), 1):
         if not line.strip():
             close()
             continue

@@ -112,13 +112,9 @@ def _read_pairs(path: str) -> list[Pair]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"pairs: expected a UTF-8 file, got {path!r}, which is no file")
     try:
-        lines = (
-            Path(path).read_bytes().decode("utf-8").split("\n")
-        )  # splitlines also ends lines at U+2028 and others
+        lines = verses.lines_of(Path(path).read_bytes().decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"pairs: expected a UTF-8 file, got {path}: {error}") from None
-    if not lines[-1]:
-        lines.pop()
     pairs = []
     for number, line in enumerate(lines, 1):
         fields = [field.strip() for field in line.split("\t")]

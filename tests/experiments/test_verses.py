@@ -138,3 +138,9 @@ def test_what_apt_says_is_told(tmp_path, monkeypatch):
     with pytest.raises(CannotFetch, match=r"(?s)cannot download.*cannot update.*--packages FOLDER"):
         download(verses_fetch.ENGLISH, tmp_path)
     assert calls == ["download", "update", "download"]
+
+
+def test_lines_end_at_newlines_alone():
+    assert verses.lines_of("a\u2028b\r\nc\x0bd\n\ne") == ["a\u2028b", "c\x0bd", "", "e"]
+    assert verses.lines_of("a\n") == ["a"]
+    assert verses.lines_of("") == []
