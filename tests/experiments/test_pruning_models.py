@@ -74,6 +74,8 @@ def test_a_large_model_differs_from_the_masked_one_by_rounding_alone():
                 removal.remove_heads(params, model.config, kept), model.config, tokens, lengths
             ).logits
             masked = forward(params, model.config, tokens, lengths, head_mask=jnp.asarray(kept, dtype)).logits
+            assert smaller is not None
+            assert masked is not None
             assert smaller.dtype == masked.dtype == dtype
             differences[dtype] = float(jnp.abs(smaller - masked).max() / jnp.abs(masked).max())
     assert differences[jnp.float64] < 1e-10
