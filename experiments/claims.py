@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rich.console import Console
+
 from experiments.points import Record
+from experiments.progress import show_lines
 from experiments.reading import records
 from experiments.tables import Cells
 
@@ -52,6 +55,12 @@ def claim_lines(data: Mapping[str, Any]) -> list[str]:
         f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
         for row in _judged(data)
     ]
+
+
+def show_claims(console: Console, data: Mapping[str, Any]) -> None:
+    """Print what was expected and what came out; nothing where nothing was run that could tell."""
+    if lines := claim_lines(data):
+        show_lines(console, ["", "Expected and found", *lines])
 
 
 def claim_values(data: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,7 @@ Three questions about every layer of ``h`` heads of ``d_k`` dimensions on a stre
    (a prediction for isotropic Gaussian items; `theory.bounds.partition_max_edges`), at the stream's width d and, since
    real embeddings are far from isotropic, at the effective rank of the embedding table.
 3. *What would attention's graph need?* For every head and token of a text, the token attended most: distinct edges
-   between *types* (ids), over the types of the text; without edges from or to the model's own delimiters and from a
+   between *types* (ids), over the types of the text; without edges from or to special tokens ([CLS], [SEP]) and from a
    type to itself. ``D_K`` that a random graph of as many edges on as many items would need, against the layer's. That
    is an upper estimate twice over (real relations share structure, and heads that go by position need no edge at all)
    and says nothing of what depends on context. So it is also measured how far such a graph is fixed at all: edges of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 
-from experiments.pretrained import installed
+from experiments.pretrained import check_names, installed
 from experiments.roles.text import SAMPLE, passages
 
 
@@ -53,6 +53,7 @@ def resolve(config: AuditConfig, given: Collection[str]) -> AuditConfig:
             raise ValueError(f"{field.name}: expected different values, got {value}")
     if not config.models:
         raise ValueError("models: expected at least one, got none")
+    check_names(config.models)
     if config.num_contexts < 2 or config.num_contexts % 2:
         raise ValueError(f"num_contexts: expected an even number of at least 2, got {config.num_contexts}")
     if config.length < 4:

@@ -11,11 +11,10 @@ from rich.console import Console
 
 from experiments.audit import figures, records, table, units
 from experiments.audit.config import PRESETS, AuditConfig, resolve
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
 from experiments.pretrained import WHEELS, installed
-from experiments.progress import show_lines
 from experiments.roles.text import SAMPLE, available, why_missing
 
 
@@ -97,7 +96,7 @@ class Audit(Experiment[AuditConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 EXPERIMENT = Audit()

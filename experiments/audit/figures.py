@@ -19,7 +19,7 @@ _STABLE = Look("stable rank of a head", BLUE, "^", filled=False)
 _EDGES = Look("edges of attention's graph", VERMILLION, "o")
 _AGAIN = Look("known edge met again", GREEN, "s")
 _RANDOM = Look("type of the context at random", GREY, "D", filled=False)
-_SINK = Look("tokens that attend a delimiter most", PURPLE, "v", filled=False)
+_SINK = Look("tokens that attend a special one most", PURPLE, "v", filled=False)
 _LAYERS = ((0.0, BLUE, "o"), (0.5, ORANGE, "^"), (1.0, VERMILLION, "s"))
 
 
@@ -106,10 +106,10 @@ def graph(data: Mapping[str, Any]) -> Drawn:
     style.legend_below(figure, handles, 2)
     caption = (
         "Distinct edges from a token's type to the type that a head attends most there, all heads of a layer together, "
-        "against the length of the text; delimiters (and the first token of a causal model) and a type's edges to "
-        "itself left out. Dashes: edges of a random graph on the types of the whole text that the layer is predicted "
-        "to hold (fixed even partition, every query head with keys of its own), for isotropic items of width d and at "
-        "the effective rank of the embedding table."
+        "against the length of the text; special tokens ([CLS], [SEP]; of a causal model its own and the first token) "
+        "and a type's edges to itself left out. Dashes: edges of a random graph on the types of the whole text that "
+        "the layer is predicted to hold (fixed even partition, every query head with keys of its own), for isotropic "
+        "items of width d and at the effective rank of the embedding table."
     )
     return figure, caption
 
@@ -141,8 +141,9 @@ def fixed(data: Mapping[str, Any]) -> Drawn:
     caption = (
         "How fixed attention's graph is. Edges of a head found in the first half of the contexts; wherever a token and "
         "the target of such an edge meet in the other half, how often the target is attended most (green), and how "
-        "often a type of that context taken at random would be (grey). Purple: tokens that attend a delimiter (or the "
-        "first token of a causal model) most. Means over the heads of a layer."
+        "often a type of that context taken at random would be (grey). Purple: tokens that attend a special token "
+        "most: [CLS] or [SEP], of a causal model its own or the first token; punctuation is not counted. Means over "
+        "the heads of a layer."
     )
     return figure, caption
 

@@ -55,7 +55,7 @@ def most_attended(model: PretrainedModel, contexts: Int[np.ndarray, "c t"]) -> I
 
 
 def content_positions(model: PretrainedModel, contexts: Int[np.ndarray, "c t"]) -> Bool[np.ndarray, "c t"]:
-    """Tokens that count: neither the model's delimiters nor, in a causal model, the first one, which serves as one."""
+    """Tokens that count: neither special ones nor, in a causal model, the first one, which serves as one."""
     content = ~np.isin(contexts, sorted(model.tokenizer.special))
     if model.config.causal:
         content[:, 0] = False
@@ -70,7 +70,7 @@ class TypeGraph:
         items: types of the text.
         edges: distinct edges between different types, all heads together.
         growth: contexts, items and edges of parts of the text.
-        sink_share: tokens whose most attended one is a delimiter (or the first token of a causal model).
+        sink_share: tokens whose most attended one is special (or the first token of a causal model).
         self_share: tokens that attend themselves, or another token of their type, most.
         opportunities: how often a known edge could be met again.
         recurrence: how often it then was the most attended one; None without opportunities.

@@ -61,11 +61,13 @@ def graph_cells(data: Mapping[str, Any]) -> Cells | None:
                 f"{again} ({base})",
             )
         )
-    columns = ("model, layer", "to\ndelimiters", "items", "edges", "held", "D_K\nneeded", "D_K", "met again")
+    columns = ("model, layer", "to special\ntokens", "items", "edges")
+    columns += ("held", "D_K\nneeded", "D_K", "met again")
     note = (
-        "To delimiters: tokens that attend a delimiter (or the first token of a causal model) most, all heads. Edges: "
-        "distinct ones between types, all heads. Held, needed: predictions for a random graph. Met again: how often a "
-        "known edge's target, present in the context, is attended most (in brackets a type at random)."
+        "To special tokens: tokens that attend [CLS] or [SEP] (of a causal model: its own, which no text contains, or "
+        "the first token) most, all heads; punctuation is not counted. Edges: distinct ones between types, all heads. "
+        "Held, needed: predictions for a random graph. Met again: how often a known edge's target, present in the "
+        "context, is attended most (in brackets a type at random)."
     )
     return Cells("Attention's graph over the types of the text", columns, tuple(lines), note)
 

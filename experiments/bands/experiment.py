@@ -12,10 +12,9 @@ from rich.console import Console
 from experiments.bands import figures, records, table, units
 from experiments.bands.config import PRESETS, BandsConfig, resolve
 from experiments.bands.units import BandsPoint
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
-from experiments.progress import show_lines
 from theory.embeddings import minilm_available
 
 
@@ -79,7 +78,7 @@ class Bands(Experiment[BandsConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 EXPERIMENT = Bands()

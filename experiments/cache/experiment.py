@@ -12,10 +12,9 @@ from experiments.cache import figures, plan, records, table, units
 from experiments.cache.config import PRESETS, CacheConfig, resolve
 from experiments.cache.conversion import ConversionPoint
 from experiments.cache.units import SharedPoint
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record
-from experiments.progress import show_lines
 from theory.embeddings import MINILM_EMBEDDINGS
 from theory.problems import short_name
 
@@ -92,7 +91,7 @@ class Cache(Experiment[CacheConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 def _curve(point: SharedPoint) -> plan.Curve:

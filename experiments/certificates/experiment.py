@@ -11,10 +11,9 @@ from rich.console import Console
 
 from experiments.certificates import figures, records, table, units
 from experiments.certificates.config import PRESETS, CertificatesConfig, check
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record, to_units
-from experiments.progress import show_lines
 
 
 class Certificates(Experiment[CertificatesConfig]):
@@ -70,7 +69,7 @@ class Certificates(Experiment[CertificatesConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 EXPERIMENT = Certificates()

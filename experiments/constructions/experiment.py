@@ -8,13 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.constructions import figures, records, search, table, units
 from experiments.constructions.config import PRESETS, ConstructionsConfig, resolve
 from experiments.constructions.units import ConstructionPoint, NoisePoint, PrecisionPoint
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record
-from experiments.progress import show_lines
 
 
 class Constructions(Experiment[ConstructionsConfig]):
@@ -68,7 +67,7 @@ class Constructions(Experiment[ConstructionsConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 EXPERIMENT = Constructions()

@@ -10,14 +10,13 @@ from typing import Any
 from rich.console import Console
 
 from experiments import verses
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.conversion import figures, records, table, units
 from experiments.conversion.config import PRESETS, ConversionConfig, files, resolve
 from experiments.conversion.units import ConversionPoint
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
 from experiments.pretrained import installed
-from experiments.progress import show_lines
 
 
 class Conversion(Experiment[ConversionConfig]):
@@ -96,7 +95,7 @@ class Conversion(Experiment[ConversionConfig]):
         cells = table.conversions_cells(data)
         if cells is not None:
             console.print(cells.rich())
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 def _work(point: ConversionPoint) -> float:

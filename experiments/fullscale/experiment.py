@@ -9,12 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.fullscale import figures, records, table, units
 from experiments.fullscale.config import PRESETS, FullscaleConfig, check
 from experiments.points import Point, Record
-from experiments.progress import show_lines
 from theory.embeddings import minilm_available
 
 
@@ -74,7 +73,7 @@ class Fullscale(Experiment[FullscaleConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 def _available(point: units.StretchPoint) -> bool:

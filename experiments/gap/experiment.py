@@ -9,12 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.gap import figures, records, table, units
 from experiments.gap.config import PRESETS, GapConfig, check
 from experiments.points import Point, Record, to_units
-from experiments.progress import show_lines
 
 
 class Gap(Experiment[GapConfig]):
@@ -74,7 +73,7 @@ class Gap(Experiment[GapConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 def work_of(point: Point) -> float:

@@ -19,7 +19,16 @@ path. Layers and heads are counted from 0.
 """
 
 from experiments.pretrained.config import ModelConfig
-from experiments.pretrained.load import WHEELS, PretrainedModel, installed, load, wheel_files
+from experiments.pretrained.load import (
+    WHEELS,
+    PretrainedModel,
+    check_names,
+    file_name,
+    installed,
+    load,
+    model_name,
+    wheel_files,
+)
 from experiments.pretrained.model import Output, forward, random_weights, sentence_embeddings
 from experiments.pretrained.tokenizer import TextTokenizer
 
@@ -29,9 +38,12 @@ __all__ = [
     "Output",
     "PretrainedModel",
     "TextTokenizer",
+    "check_names",
+    "file_name",
     "forward",
     "installed",
     "load",
+    "model_name",
     "random_weights",
     "sentence_embeddings",
     "wheel_files",

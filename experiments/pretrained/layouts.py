@@ -5,6 +5,7 @@ Published matrices hold all heads side by side; here every head has its own (`mh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,7 +38,7 @@ def from_settings(settings: Mapping[str, Any], tensors: Tensors) -> tuple[ModelC
         NotImplementedError: a kind of model, or of position, that this package does not have.
     """
     kind = settings.get("model_type")
-    if kind not in LAYOUTS:
+    if not isinstance(kind, str) or kind not in LAYOUTS:
         raise NotImplementedError(
             f"model_type: expected one of {', '.join(LAYOUTS)}, got {kind!r} in {tensors.source}"
         )
@@ -59,6 +60,37 @@ class _Settings:
         value = self.values.get(name)
         return default if value is None else value
 
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A setting that has to be a positive integer; where it is absent, the default if there is one."""
+        value = self[name] if default is None else self.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self._unfit(name, "a positive integer", value)
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A setting that has to be a positive number, likewise."""
+        value = self[name] if default is None else self.get(name, default)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise self._unfit(name, "a positive number", value)
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A setting that has to be true or false."""
+        value = self.get(name, default)
+        if not isinstance(value, bool):
+            raise self._unfit(name, "true or false", value)
+        return value
+
+    def table(self, name: str) -> _Settings:
+        """Settings in a setting; empty where it is absent."""
+        values = self.get(name, {})
+        if not isinstance(values, Mapping):
+            raise self._unfit(name, "an object", values)
+        return _Settings(values, f"{self.source}: {name}")
+
+    def _unfit(self, name: str, expected: str, got: object) -> ValueError:
+        return ValueError(f"{self.source}: expected the setting {name!r} to be {expected}, got {got!r}")
+
     def refuse(self, name: str, *fine: Any) -> None:
         """Refuse a value of a setting that this package does not have."""
         value = self.values.get(name)
@@ -68,7 +100,7 @@ class _Settings:
             )
 
     def activation(self, name: str) -> Activation:
-        if self[name] not in _ACTIVATIONS:
+        if not isinstance(self[name], str) or self[name] not in _ACTIVATIONS:
             raise NotImplementedError(
                 f"{name}: expected one of {', '.join(_ACTIVATIONS)}, got {self[name]!r} in {self.source}"
             )
@@ -80,20 +112,20 @@ def bert(settings: _Settings, tensors: Tensors) -> tuple[ModelConfig, Params]:
     settings.refuse("position_embedding_type", "absolute")
     settings.refuse("is_decoder", False)
     settings.refuse("add_cross_attention", False)
-    d_model, num_heads = settings["hidden_size"], settings["num_attention_heads"]
+    d_model, num_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
     config = ModelConfig(
-        num_layers=settings["num_hidden_layers"],
+        num_layers=settings.integer("num_hidden_layers"),
         num_heads=num_heads,
         num_kv_heads=num_heads,
         head_dim=_divided(d_model, num_heads, settings.source),
         d_model=d_model,
-        d_ff=settings["intermediate_size"],
-        vocab_size=settings["vocab_size"],
-        max_length=settings["max_position_embeddings"],
+        d_ff=settings.integer("intermediate_size"),
+        vocab_size=settings.integer("vocab_size"),
+        max_length=settings.integer("max_position_embeddings"),
         causal=False,
         pre_norm=False,
         norm="layer",
-        norm_epsilon=settings.get("layer_norm_eps", 1e-12),
+        norm_epsilon=settings.number("layer_norm_eps", 1e-12),
         activation=settings.activation("hidden_act"),
     )
     start = "bert." if "bert.embeddings.word_embeddings.weight" in tensors else ""
@@ -119,7 +151,9 @@ def bert(settings: _Settings, tensors: Tensors) -> tuple[ModelConfig, Params]:
         }
 
     table = f"{start}embeddings."
-    segments = tensors.take(f"{table}token_type_embeddings.weight", settings["type_vocab_size"], d_model)
+    segments = tensors.take(
+        f"{table}token_type_embeddings.weight", settings.integer("type_vocab_size"), d_model
+    )
     params = {
         "embed": {
             "tokens": tensors.take(f"{table}word_embeddings.weight", config.vocab_size, d_model),
@@ -138,29 +172,33 @@ def llama(
 ) -> tuple[ModelConfig, Params]:
     """A decoder with grouped heads and rotary positions. ``rope``: None for that of the published weights."""
     settings.refuse("rope_scaling")
-    kinds = settings.get("rope_parameters", {})
+    kinds = settings.table("rope_parameters")
     if kinds.get("rope_type", "default") != "default" or kinds.get("partial_rotary_factor", 1.0) != 1.0:
         raise NotImplementedError(
-            f"rope_parameters: expected the default kind, got {kinds!r} in {settings.source}"
+            f"rope_parameters: expected the default kind, got {kinds.values!r} in {settings.source}"
         )
-    d_model, num_heads = settings["hidden_size"], settings["num_attention_heads"]
-    head_dim = settings.get("head_dim", 0) or _divided(d_model, num_heads, settings.source)
+    d_model, num_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
+    if settings.get("head_dim", None) is None:
+        head_dim = _divided(d_model, num_heads, settings.source)
+    else:
+        head_dim = settings.integer("head_dim")
     config = ModelConfig(
-        num_layers=settings["num_hidden_layers"],
+        num_layers=settings.integer("num_hidden_layers"),
         num_heads=num_heads,
-        num_kv_heads=settings.get("num_key_value_heads", num_heads),
+        num_kv_heads=settings.integer("num_key_value_heads", num_heads),
         head_dim=head_dim,
         d_model=d_model,
-        d_ff=settings["intermediate_size"],
-        vocab_size=settings["vocab_size"],
-        max_length=settings["max_position_embeddings"],
+        d_ff=settings.integer("intermediate_size"),
+        vocab_size=settings.integer("vocab_size"),
+        max_length=settings.integer("max_position_embeddings"),
         causal=True,
         pre_norm=True,
         norm="rms",
-        norm_epsilon=settings["rms_norm_eps"],
+        norm_epsilon=settings.number("rms_norm_eps"),
         activation=settings.activation("hidden_act"),
         gated=True,
-        rope=rope or RotaryEmbedding(base=kinds.get("rope_theta", settings.get("rope_theta", 10_000.0))),
+        rope=rope
+        or RotaryEmbedding(base=kinds.number("rope_theta", settings.number("rope_theta", 10_000.0))),
     )
     start = "model." if "model.embed_tokens.weight" in tensors else ""
     sizes = {
@@ -210,20 +248,20 @@ def gpt2(settings: _Settings, tensors: Tensors) -> tuple[ModelConfig, Params]:
     settings.refuse("scale_attn_weights", True)
     settings.refuse("scale_attn_by_inverse_layer_idx", False)
     settings.refuse("add_cross_attention", False)
-    d_model, num_heads = settings["n_embd"], settings["n_head"]
+    d_model, num_heads = settings.integer("n_embd"), settings.integer("n_head")
     config = ModelConfig(
-        num_layers=settings["n_layer"],
+        num_layers=settings.integer("n_layer"),
         num_heads=num_heads,
         num_kv_heads=num_heads,
         head_dim=_divided(d_model, num_heads, settings.source),
         d_model=d_model,
-        d_ff=settings.get("n_inner", 4 * d_model),
-        vocab_size=settings["vocab_size"],
-        max_length=settings["n_positions"],
+        d_ff=settings.integer("n_inner", 4 * d_model),
+        vocab_size=settings.integer("vocab_size"),
+        max_length=settings.integer("n_positions"),
         causal=True,
         pre_norm=True,
         norm="layer",
-        norm_epsilon=settings["layer_norm_epsilon"],
+        norm_epsilon=settings.number("layer_norm_epsilon"),
         activation=settings.activation("activation_function"),
     )
     start = "transformer." if "transformer.wte.weight" in tensors else ""
@@ -359,7 +397,7 @@ def _layer_norm(tensors: Tensors, name: str, d_model: int) -> Arrays:
 
 def _unembed(settings: _Settings, tensors: Tensors, config: ModelConfig, *, default: bool = False) -> Arrays:
     """The output matrix, where it is not the token table."""
-    if settings.get("tie_word_embeddings", default):
+    if settings.flag("tie_word_embeddings", default):
         return {}
     return {"unembed": tensors.take("lm_head.weight", config.vocab_size, config.d_model)}
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,6 +84,27 @@ def installed(name: str) -> bool:
     return folder is not None and all((folder / file).is_file() for file in WHEELS[name].sha256)
 
 
+def model_name(name_or_path: str | os.PathLike[str]) -> str:
+    """A model's name, for people and figures: that of its wheel, or the last one of its folder's path."""
+    name = os.fspath(name_or_path)
+    return name if name in WHEELS else Path(os.path.abspath(name)).name
+
+
+def file_name(name_or_path: str | os.PathLike[str]) -> str:
+    """`model_name` in the names of files: small letters, digits and hyphens."""
+    return "".join(letter if letter.isalnum() else "-" for letter in model_name(name_or_path).lower())
+
+
+def check_names(models: Sequence[str]) -> None:
+    """Refuse models whose figures would be called the same.
+
+    Raises:
+        ValueError: naming ``models``.
+    """
+    if len({file_name(model) for model in models}) < len(models):
+        raise ValueError(f"models: expected folders of different names, got {', '.join(models)}")
+
+
 def load(name_or_path: str | os.PathLike[str]) -> PretrainedModel:
     """Load a model, in float32, with its attention kept per head.
 
@@ -122,7 +144,7 @@ def _load_folder(folder: Path) -> PretrainedModel:
         raise FileNotFoundError(
             f"name_or_path: expected one of {', '.join(WHEELS)} or a folder, got {str(folder)!r}"
         )
-    return _loaded(folder.resolve().name, folder)
+    return _loaded(model_name(folder), folder)
 
 
 def _loaded(name: str, folder: Path) -> PretrainedModel:

@@ -34,7 +34,7 @@ class Tensors:
         """The tensor, in float32.
 
         Raises:
-            ValueError: if it is not there or has another shape.
+            ValueError: if it is not there, has another shape, or is not finite in float32.
         """
         if name not in self._left:
             raise ValueError(f"{self.source}: expected a tensor {name!r}, got none")
@@ -42,7 +42,14 @@ class Tensors:
         array = self.get(name)
         if array.shape != shape:
             raise ValueError(f"{self.source}: expected {name!r} of shape {shape}, got {array.shape}")
-        return np.ascontiguousarray(array, np.float32)
+        with np.errstate(over="ignore"):
+            found = np.ascontiguousarray(array, np.float32)
+        if not np.isfinite(found).all():
+            number = found.size - np.isfinite(found).sum()
+            raise ValueError(
+                f"{self.source}: expected finite numbers in {name!r}, got {number} of {found.size} that are not"
+            )
+        return found
 
     def finish(self, ignored: str) -> None:
         """Check that all were taken but those whose whole name matches the pattern ``ignored``.
@@ -71,7 +78,10 @@ def from_folder(folder: Path) -> Tensors:
     if whole.is_file():
         files = {None: whole}
     elif index.is_file():
-        shards = sorted(set(read_json(index)["weight_map"].values()))
+        names = read_json(index).get("weight_map")
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise ValueError(f"{index}: expected a weight_map from tensors to files, got {names!r:.80}")
+        shards = sorted(set(names.values()))
         files = {name: folder / name for name in shards}
     else:
         raise FileNotFoundError(f"{folder}: expected model.safetensors or its index, got neither")

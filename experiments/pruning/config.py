@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from experiments.pretrained import check_names
 from experiments.verses import load_text
 
 ORDERS = ("importance", "importance_recomputed", "confidence", "ablation", "random")
@@ -122,6 +123,7 @@ def _check(config: PruningConfig) -> None:
             raise ValueError(f"{field.name}: expected different values, got {value}")
         if isinstance(value, int) and value < 1:
             raise ValueError(f"{field.name}: expected a positive integer, got {value}")
+    check_names(config.models)
     for name in ("ablated_models", "gated_models", "timed_models"):
         if others := set(getattr(config, name)) - set(config.models):
             raise ValueError(f"{name}: expected some of models = {config.models}, got {sorted(others)}")

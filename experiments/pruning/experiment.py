@@ -11,11 +11,10 @@ from typing import Any
 from rich.console import Console
 
 from experiments import verses
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
 from experiments.pretrained import WHEELS, installed
-from experiments.progress import show_lines
 from experiments.pruning import figures, table, units
 from experiments.pruning.config import PRESETS, PruningConfig, resolve
 from experiments.pruning.records import onset_rows, summary
@@ -120,7 +119,7 @@ class Pruning(Experiment[PruningConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 def work_of(points: Sequence[Any]) -> float:

@@ -131,8 +131,8 @@ def speed(data: Mapping[str, Any]) -> Drawn:
 def _curve(axes: Axes, rows: Sequence[Record], what: str, look: Look) -> None:
     x, y = ([row[name] for row in rows] for name in ("fraction_pruned", what))
     low = high = [None] * len(rows)
-    if what == "loss" and rows[0]["num_seeds"] > 1:
-        low, high = ([row[name] for row in rows] for name in ("loss_low", "loss_high"))
+    if rows[0]["num_seeds"] > 1:
+        low, high = ([row[f"{what}_{end}"] for row in rows] for end in ("low", "high"))
     style.interval_bars(axes, x, y, low, high, look, linestyle="-", linewidth=0.7)
 
 

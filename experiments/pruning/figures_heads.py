@@ -22,16 +22,14 @@ _SETS = (GREEN, ORANGE, VERMILLION, PURPLE, GREY)
 
 
 def importance(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
-    """A map of I_h for each model, heads sorted within their layer."""
+    """A map of I_h for each model, heads across and layers down."""
     by_model = groups(records(data, "heads"), "model")
     if not by_model:
         return None
     figure, grid = style.grid(1, len(by_model), style.COLUMN_WIDTH * min(2, len(by_model)), 3.4)
     for axes, ((model,), rows) in zip(grid[0], by_model.items(), strict=True):
         found = matrix(rows, "importance")
-        image = axes.imshow(
-            found, aspect="auto", cmap=COLOURS, vmin=0, origin="lower", interpolation="nearest"
-        )
+        image = axes.imshow(found, aspect="auto", cmap=COLOURS, vmin=0, interpolation="nearest")
         axes.set_title(model)
         axes.set_xlabel("head")
         axes.set_ylabel("layer")

@@ -51,7 +51,7 @@ def span(points: Sequence[Row]) -> tuple[float, float] | None:
 
 
 def curve_rows(points: Sequence[Row]) -> list[Record]:
-    """Mean, least and greatest loss over seeds, by model, order and fraction."""
+    """Mean, least and greatest loss and ranking over seeds, by model, order and fraction."""
     out = []
     for (model, order, fraction), own in groups(points, "model", "order", "fraction_pruned").items():
         losses = [row["loss"] for row in own]
@@ -61,6 +61,10 @@ def curve_rows(points: Sequence[Row]) -> list[Record]:
             {"model": model, "order": order, "fraction_pruned": fraction, "heads_left": own[0]["heads_left"]}
             | {"loss": float(np.mean(losses)), "loss_low": min(losses), "loss_high": max(losses)}
             | {"ranking": float(np.mean(rankings)) if rankings else None, "num_seeds": len(own)}
+            | {
+                f"ranking_{end}": bound(rankings, default=None)
+                for end, bound in (("low", min), ("high", max))
+            }
             | {"cost": None if ends is None else (float(np.mean(losses)) - ends[0]) / (ends[1] - ends[0])}
         )
     return out

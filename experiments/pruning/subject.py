@@ -15,6 +15,7 @@ from experiments.pretrained import PretrainedModel, load
 from experiments.pruning import losses
 from experiments.pruning.config import SAMPLE
 from experiments.pruning.data import BATCH, SENTENCE_TOKENS, Batches, pairs, sentences, sequences
+from experiments.roles.measure import marks
 from experiments.verses import Text, load_text
 from mha_jax import analysis
 from theory.problems import seeded_rng
@@ -83,15 +84,19 @@ class Subject:
         return self._known[key]
 
     def measures(self) -> dict[str, Float[np.ndarray, "L N"]]:
-        """Confidence (without special tokens; in a causal model without the first, which has no choice) and shares."""
+        """Confidence, entropy and shares of attention.
+
+        Queries of the confidence are no special tokens, nor in a causal model the first, which has no choice; all keys
+        compete for its maximum, [SEP] too, unlike in `experiments.roles`. The entropy is not smoothed. Delimiters are
+        those of `experiments.roles.measure.Marks`.
+        """
         key = ("measures", b"")
         if key not in self._known:
             queries = self.train.words.copy()
             if self.model.config.causal:
                 queries[..., 0] = False
-            tokenizer = self.model.tokenizer
-            delimiters = np.isin(self.train.tokens, sorted(tokenizer.special | tokenizer.punctuation))
-            totals = losses.measures(*self._on(self.train), jnp.asarray(queries), jnp.asarray(delimiters))
+            delimiters = marks(self.train.tokens, self.train.lengths, self.model.tokenizer).delimiter
+            totals = losses.measures(*self._on(self.train), jnp.asarray(queries), delimiters)
             found = {name: np.asarray(total.mean(), float) for name, total in totals.items()}
             if self.model.config.causal:
                 found["induction"] = self._induction()

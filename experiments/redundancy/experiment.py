@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 from rich.console import Console
 
 from experiments import verses
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
-from experiments.progress import show_lines
 from experiments.redundancy import figures, points, records, table, units
 from experiments.redundancy.config import PRESETS, RedundancyConfig, resolve
 from experiments.translation.data import COPY
@@ -88,7 +87,7 @@ class Redundancy(Experiment[RedundancyConfig]):
         """Print the tables."""
         for cells in table.all_cells(data):
             console.print(cells.rich())
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 def _has_text(config: RedundancyConfig) -> bool:

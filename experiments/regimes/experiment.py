@@ -8,10 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record
-from experiments.progress import show_lines
 from experiments.regimes import figures, plan, records, table, units
 from experiments.regimes.config import PRESETS, RegimesConfig, check
 
@@ -56,7 +55,7 @@ class Regimes(Experiment[RegimesConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 EXPERIMENT = Regimes()

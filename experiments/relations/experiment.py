@@ -9,10 +9,9 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
-from experiments.progress import show_lines
 from experiments.relations import figures, records, table, units
 from experiments.relations.config import PRESETS, RelationsConfig, resolve
 from experiments.relations.units import RelationsPoint
@@ -80,7 +79,7 @@ class Relations(Experiment[RelationsConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 EXPERIMENT = Relations()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from experiments.pretrained import WHEELS
+from experiments.pretrained import WHEELS, check_names
 from experiments.pretrained.tensors import read_json
 from experiments.roles import text, treebank
 
@@ -109,6 +109,7 @@ def resolve(config: RolesConfig, given: Collection[str]) -> RolesConfig:
             raise ValueError(f"{field.name}: expected a positive integer, got {value}")
     if not config.models or len(set(config.models)) < len(config.models):
         raise ValueError(f"models: expected at least one, all different, got {config.models}")
+    check_names(config.models)
     for name in config.models:
         sizes(name)
     if min(config.segment_length, config.sentence_length) < 8:
@@ -153,8 +154,8 @@ def sizes(model: str) -> Sizes:
         values = read_json(path)
     except ValueError as error:
         raise ValueError(f"models: {error}") from None
-    layers = values.get("num_hidden_layers", values.get("n_layer"))
-    heads = values.get("num_attention_heads", values.get("n_head"))
-    if not isinstance(layers, int) or not isinstance(heads, int):
-        raise ValueError(f"models: expected numbers of layers and heads in {path}, got {layers}, {heads}")
+    layers: Any = values.get("num_hidden_layers", values.get("n_layer"))
+    heads: Any = values.get("num_attention_heads", values.get("n_head"))
+    if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (layers, heads)):
+        raise ValueError(f"models: expected numbers of layers and heads in {path}, got {layers!r}, {heads!r}")
     return Sizes(layers, heads, values.get("model_type") != "bert")

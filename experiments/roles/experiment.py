@@ -9,11 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record
 from experiments.pretrained import WHEELS, installed
-from experiments.progress import show_lines
 from experiments.roles import figures, naming, records, table, text, treebank, units
 from experiments.roles.config import PRESETS, RolesConfig, resolve, sizes
 from experiments.roles.units import DependencyPoint, ExamplePoint, HeadPoint
@@ -134,7 +133,7 @@ class Roles(Experiment[RolesConfig]):
         """Print the tables."""
         for cells in table.all_cells(data):
             console.print(cells.rich())
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 def _present(config: RolesConfig) -> list[str]:

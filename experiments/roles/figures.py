@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 
 from experiments import style
 from experiments.drawing import Drawn, draw_all
+from experiments.pretrained import file_name
 from experiments.reading import Record, records
 from experiments.roles.claims import layer_means, of_model
 from experiments.roles.figures_maps import examples, head_map
@@ -217,13 +218,9 @@ def dependencies(data: Mapping[str, Any]) -> Drawn:
 def _figures(data: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[Mapping[str, Any]], Drawn]]]:
     found = models(data)
     for model in found:
-        yield f"scores-{_file_name(model)}", lambda data, model=model: scores(data, model)
+        yield f"scores-{file_name(model)}", lambda data, model=model: scores(data, model)
     yield "entropy", entropies
     yield "map", head_map
     yield "dependency", dependencies
     for model in found:
-        yield f"examples-{_file_name(model)}", lambda data, model=model: examples(data, model)
-
-
-def _file_name(model: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in label(model).lower())
+        yield f"examples-{file_name(model)}", lambda data, model=model: examples(data, model)

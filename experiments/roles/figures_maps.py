@@ -55,7 +55,9 @@ def head_map(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
             axes.set_title(f"{label(model)}: by {by}")
             axes.set_aspect("equal", adjustable="datalim")
             axes.tick_params(labelsize=6)
-        left.set_ylabel("nats a token")
+        for axes in (left, right):
+            axes.set_xlabel("nats a token")
+            axes.set_ylabel("nats a token")
         near = f"{row['same_layer']:.3f} within and {row['other_layers']:.3f} between layers"
         if row["same_group"] is not None:
             near = f"{row['same_group']:.3f} where keys and values are shared, {near}"

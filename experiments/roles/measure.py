@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from experiments.pretrained import ModelConfig, PretrainedModel, TextTokenizer, forward
 from experiments.pretrained.model import Params
-from experiments.roles.text import Batch, batches
+from experiments.roles.text import batches
 from mha_jax.analysis import (
     Total,
     attention_entropy,
@@ -35,7 +35,7 @@ BATCH_SIZE = 4
 
 
 class Marks(NamedTuple):
-    """Which tokens are what, ``(B, T)``.
+    """Which tokens are what, ``(..., T)``.
 
     Attributes:
         real: not padding.
@@ -43,15 +43,22 @@ class Marks(NamedTuple):
         punctuation: full stops and commas.
     """
 
-    real: Bool[Array, "b t"]
-    separator: Bool[Array, "b t"]
-    punctuation: Bool[Array, "b t"]
+    real: Bool[Array, "*batch t"]
+    separator: Bool[Array, "*batch t"]
+    punctuation: Bool[Array, "*batch t"]
+
+    @property
+    def delimiter(self) -> Bool[Array, "*batch t"]:
+        """Separators and punctuation; what the model puts before a text ([CLS]) is none."""
+        return self.separator | self.punctuation
 
 
-def marks(batch: Batch, tokenizer: TextTokenizer) -> Marks:
-    """The marks of a batch. A separator inside of a text, which some write there, is one too."""
-    real = np.arange(batch.tokens.shape[1])[None, :] < batch.lengths[:, None]
-    found = (np.isin(batch.tokens, sorted(ids)) & real for ids in (tokenizer.suffix, tokenizer.punctuation))
+def marks(
+    tokens: Int[np.ndarray, "*batch t"], lengths: Int[np.ndarray, "*batch"], tokenizer: TextTokenizer
+) -> Marks:
+    """The marks of padded sequences. A separator inside of a text, which some write there, is one too."""
+    real = np.arange(tokens.shape[-1]) < lengths[..., None]
+    found = (np.isin(tokens, sorted(ids)) & real for ids in (tokenizer.suffix, tokenizer.punctuation))
     return Marks(jnp.asarray(real), *map(jnp.asarray, found))
 
 
@@ -68,14 +75,15 @@ def text_scores(
 
     Returns:
         ``(L, N)`` arrays in float64: shares ``previous``, ``next``, ``self``, ``first``, ``separator``,
-        ``punctuation``; ``entropy`` and ``uniform_entropy``, that of uniform attention, in nats; ``confidence``;
-        ``offset``, where the largest weights most often stand, and ``offset_share``, how often; ``sink``. And
-        ``num_tokens``.
+        ``punctuation``, ``delimiter`` (both); ``entropy`` and ``uniform_entropy``, that of uniform attention, in nats;
+        ``confidence``; ``offset``, where the largest weights most often stand, and ``offset_share``, how often;
+        ``sink``. And ``num_tokens``.
     """
     sums: dict[str, Total] = {}
     num_tokens = 0
     for batch in batches(sequences, BATCH_SIZE, length):
-        found = _text_totals(params, model.config, batch.tokens, batch.lengths, marks(batch, model.tokenizer))
+        own = marks(batch.tokens, batch.lengths, model.tokenizer)
+        found = _text_totals(params, model.config, batch.tokens, batch.lengths, own)
         sums = _added(sums, found)
         num_tokens += int(batch.lengths.sum())
     offsets = sums.pop("offsets")
@@ -149,7 +157,7 @@ def _text_totals(
     assert weights is not None
     real = marks.real
     found = attention_shares(weights, real)
-    for name in ("separator", "punctuation"):
+    for name in ("separator", "punctuation", "delimiter"):
         found[name] = attention_share(weights, key_selector(getattr(marks, name)), real)
     found["entropy"] = attention_entropy(weights, real, smoothing=ENTROPY_SMOOTHING, is_causal=config.causal)
     chosen = {"queries": real & ~marks.separator, "keys": ~marks.separator}

@@ -77,13 +77,16 @@ def roles(record: Record, dependencies: Iterable[Record]) -> list[str]:
     return [name for name in ORDER if name in found]
 
 
-def syntactic(row: Record) -> bool:
-    """Whether a row of the dependency table is of a head that knows more than a fixed offset."""
+def syntactic(row: Record, value: str = "accuracy") -> bool:
+    """Whether a row of the dependency table is of a head that knows more than a fixed offset.
+
+    ``value``: ``accuracy``, or ``ci_low`` for whether even the lower end of its interval does.
+    """
     return (
         row["accuracy"] is not None
         and row["relation"] != "all"
         and row["count"] >= FEWEST_WORDS
-        and row["accuracy"] - row["offset_accuracy"] >= MARGIN
+        and row[value] - row["offset_accuracy"] >= MARGIN
     )
 
 

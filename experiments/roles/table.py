@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments import claims
+from experiments.pretrained import model_name
 from experiments.reading import Record, records
 from experiments.roles.claims import common, layer_means, of_model, place
 from experiments.roles.naming import NONE, ORDER, RULES, syntactic, typical
@@ -17,7 +18,7 @@ LABELS = {"minilm-l6": "MiniLM-L6", "smollm2-135m": "SmolLM2-135M"}
 
 def label(model: str) -> str:
     """A model's name for people."""
-    return LABELS.get(model, model.rstrip("/").rpartition("/")[2])
+    return LABELS.get(model, model_name(model))
 
 
 def models(data: Mapping[str, Any]) -> list[str]:

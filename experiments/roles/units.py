@@ -212,7 +212,6 @@ def _heads(model: PretrainedModel, points: Sequence[HeadPoint]) -> list[Record]:
         length = _length(model, first.segment_length)
         pieces = text.segments(model.tokenizer, text.passages(first.text), length, first.num_segments)
         scores = measure.text_scores(model, params, pieces, length)
-        scores["delimiter"] = scores["separator"] + scores["punctuation"]
         if not model.config.causal:
             del scores["sink"]
     num_tokens = scores.pop("num_tokens", None)

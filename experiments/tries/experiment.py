@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 from rich.console import Console
 
 from experiments.capacity.units import RECOVERED_F1
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
-from experiments.progress import show_lines
 from experiments.tries import dynamics, figures, records, table, units
 from experiments.tries.config import PRESETS, TriesConfig, resolve
 from experiments.tries.units import TriesPoint
@@ -85,7 +84,7 @@ class Tries(Experiment[TriesConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 def _module(points: Sequence[Point]) -> Any:

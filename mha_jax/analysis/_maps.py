@@ -85,6 +85,16 @@ def broadcast_bool(mask: Any, name: str, shape: tuple[int, ...]) -> Bool[Array, 
         raise ValueError(f"{name}: expected a shape that broadcasts to {shape}, got {mask.shape}") from None
 
 
+def real_before(tokens: Bool[Array, "... T"]) -> Bool[Array, "... T"]:
+    """Places whose previous place holds a real token."""
+    return jnp.concatenate([jnp.zeros_like(tokens[..., :1]), tokens[..., :-1]], axis=-1)
+
+
+def first_real(tokens: Bool[Array, "... T"]) -> Bool[Array, "... T"]:
+    """The first token that is no padding; nowhere True where all are padding."""
+    return tokens & (jnp.cumsum(tokens, axis=-1) == 1)
+
+
 def counted(
     weights: Any, tokens: Any, queries: Any
 ) -> tuple[Float[Array, "... N T T"], Bool[Array, "... T"], Bool[Array, "... T"]]:

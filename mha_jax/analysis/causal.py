@@ -8,7 +8,15 @@ queries count: those that can score at all. A head that attends uniformly to wha
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mha_jax.analysis._maps import AnyArray, Total, check_maps, check_tokens
+from mha_jax.analysis._maps import (
+    AnyArray,
+    Total,
+    broadcast_bool,
+    check_maps,
+    check_tokens,
+    first_real,
+    real_before,
+)
 from mha_jax.analysis.shares import attention_share, key_selector, offset_selector
 
 
@@ -24,7 +32,7 @@ def induction_score(
     Args:
         weights: attention maps of a causal model.
         token_ids: (..., T), broadcasts to the batch axes from the right.
-        tokens: (..., T), False for padding.
+        tokens: (..., T), False for padding, which counts neither as an earlier occurrence nor as what came after it.
 
     Returns:
         Sums over the queries that have such a key, for every head of every example (..., N).
@@ -32,8 +40,12 @@ def induction_score(
     Raises:
         ValueError: an argument has a wrong shape or dtype; the message names it.
     """
-    selector = induction_selector(token_ids)
-    return attention_share(weights, selector, tokens, queries=selector.any(-1))
+    weights = check_maps(weights)
+    real = check_tokens(tokens, "tokens", weights)
+    selector = induction_selector(jnp.asarray(token_ids))
+    selector = broadcast_bool(selector, "token_ids", (*real.shape, real.shape[-1]))
+    selector &= (real & real_before(real))[..., None, :]
+    return attention_share(weights, selector, real, queries=selector.any(-1))
 
 
 def induction_selector(token_ids: Int[AnyArray, "*batch T"]) -> Bool[Array, "*batch T T"]:
@@ -58,7 +70,7 @@ def previous_token_score(
 
     Args:
         weights: attention maps.
-        tokens: (..., T), False for padding.
+        tokens: (..., T), False for padding, on either side: a query behind padding has no previous token.
 
     Returns:
         Sums for every head of every example (..., N).
@@ -67,8 +79,9 @@ def previous_token_score(
         ValueError: an argument has a wrong shape or dtype; the message names it.
     """
     weights = check_maps(weights)
-    size = weights.shape[-1]
-    return attention_share(weights, offset_selector(size, -1), tokens, queries=jnp.arange(size) > 0)
+    real = check_tokens(tokens, "tokens", weights)
+    selector = offset_selector(weights.shape[-1], -1)
+    return attention_share(weights, selector, real, queries=real_before(real))
 
 
 def sink_score(
@@ -78,7 +91,7 @@ def sink_score(
 
     Args:
         weights: attention maps.
-        tokens: (..., T), False for padding.
+        tokens: (..., T), False for padding, on either side: the first token is the first that is real.
 
     Returns:
         Sums for every head of every example (..., N).
@@ -87,6 +100,6 @@ def sink_score(
         ValueError: an argument has a wrong shape or dtype; the message names it.
     """
     weights = check_maps(weights)
-    first = jnp.arange(weights.shape[-1]) == 0
-    check_tokens(tokens, "tokens", weights)
-    return attention_share(weights, key_selector(first), tokens, queries=~first)
+    real = check_tokens(tokens, "tokens", weights)
+    first = first_real(real)
+    return attention_share(weights, key_selector(first), real, queries=~first)

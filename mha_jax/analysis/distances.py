@@ -2,11 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import xlogy
 from jaxtyping import Array, Bool, Float
 
 from mha_jax.analysis._maps import AnyArray, counted
-from mha_jax.analysis.spread import smooth
+from mha_jax.analysis.spread import entropy_terms, smooth
 
 
 def head_distances(
@@ -37,9 +36,9 @@ def head_distances(
     Raises:
         ValueError: an argument has a wrong shape, dtype or value; the message names it.
     """
-    if jnp.ndim(weights) != 3:
-        raise ValueError(f"weights: expected maps (N, T, T) of one example, got {jnp.shape(weights)}")
     maps, real, queries = counted(weights, tokens, None)
+    if maps.ndim != 3:
+        raise ValueError(f"weights: expected maps (N, T, T) of one example, got {maps.shape}")
     maps = maps.astype(jnp.promote_types(maps.dtype, jnp.float32))  # differences of entropies would drown
     maps = jnp.where(queries[None, :, None], smooth(maps, real, smoothing, is_causal), 0)
     num_heads = maps.shape[0]
@@ -59,4 +58,4 @@ def head_distances(
 
 
 def _entropy(maps: Float[Array, "N T T"]) -> Float[Array, " N"]:
-    return -xlogy(maps, maps).sum((-2, -1))
+    return entropy_terms(maps).sum((-2, -1))

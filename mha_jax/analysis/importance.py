@@ -70,7 +70,10 @@ def importance_total(
 
 
 def normalise_layers(importance: Float[AnyArray, "L N"]) -> Float[Array, "L N"]:
-    """Every layer divided by its Euclidean norm over heads; a layer of zeros stays so.
+    """Every layer divided by its Euclidean norm over heads; a layer of zeros stays so, one with a NaN becomes NaN.
+
+    Squares neither overflow nor vanish: half precision is computed in float32, and a layer is scaled by a power of
+    two, which rounds nothing, first.
 
     Raises:
         ValueError: if it is not (L, N).
@@ -78,8 +81,14 @@ def normalise_layers(importance: Float[AnyArray, "L N"]) -> Float[Array, "L N"]:
     importance = jnp.asarray(importance)
     if importance.ndim != 2:
         raise ValueError(f"importance: expected shape (L, N), got {importance.shape}")
-    norm = jnp.sqrt((importance**2).sum(-1, keepdims=True))
-    return importance / jnp.where(norm > 0, norm, 1)
+    importance = importance.astype(jnp.promote_types(importance.dtype, jnp.float32))
+    largest = jax.lax.stop_gradient(jnp.abs(importance).max(-1, keepdims=True, initial=0))
+    limits = jnp.finfo(importance.dtype)
+    # The reciprocal has to be a normal number too: compilers multiply by it.
+    exponent = jnp.clip(jnp.frexp(largest)[1] - 1, limits.minexp, limits.maxexp - 2)
+    scaled = importance / jnp.ldexp(jnp.ones_like(largest), exponent)
+    squares = (scaled**2).sum(-1, keepdims=True)
+    return scaled / jnp.sqrt(jnp.where(squares == 0, 1, squares))
 
 
 def head_importance(

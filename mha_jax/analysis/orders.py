@@ -102,14 +102,20 @@ def kept_heads(
     """Which heads are left when the first ``count`` of an order are removed.
 
     Raises:
-        ValueError: if the order has fewer, or names a head that is not there.
+        ValueError: if the order has fewer, or names a head twice or one that is not there.
     """
     total = num_layers * num_heads
-    if not 0 <= count <= len(order):
-        raise ValueError(f"count: expected an integer from 0 to {len(order)}, got {count}")
-    removed = np.asarray(order[:count], int)
+    if not is_integer(count) or not 0 <= count <= len(order):
+        raise ValueError(f"count: expected an integer from 0 to {len(order)}, got {count!r}")
+    removed = np.asarray(order[:count])
+    if removed.size and (removed.ndim != 1 or not np.issubdtype(removed.dtype, np.integer)):
+        raise ValueError(f"order: expected integers (heads,), got {removed.dtype} of shape {removed.shape}")
+    removed = removed.astype(int)
     if removed.size and (removed.min() < 0 or removed.max() >= total):
         raise ValueError(f"order: expected numbers below {total}, got {removed.min()} to {removed.max()}")
+    heads, times = np.unique(removed, return_counts=True)
+    if (times > 1).any():
+        raise ValueError(f"order: expected every head once, got {heads[times > 1].tolist()} more than once")
     kept = np.ones(total, bool)
     kept[removed] = False
     return kept.reshape(num_layers, num_heads)

@@ -8,7 +8,16 @@ tokens, also those for which M selects nothing, such as the last one's next). Th
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_jax.analysis._maps import AnyArray, Total, broadcast_bool, check_maps, counted, total_over_queries
+from mha_jax.analysis._maps import (
+    AnyArray,
+    Total,
+    broadcast_bool,
+    check_maps,
+    check_tokens,
+    counted,
+    first_real,
+    total_over_queries,
+)
 from mha_jax.masks import is_integer
 
 
@@ -51,7 +60,7 @@ def attention_shares(
     delimiters: Bool[AnyArray, "..."] | None = None,
     queries: Bool[AnyArray, "..."] | None = None,
 ) -> dict[str, Total]:
-    """Attention to the previous and the next token, to itself, to the first token and to delimiters.
+    """Attention to the previous and the next token, to itself, to the first real token and to delimiters.
 
     Args:
         weights: attention maps.
@@ -72,7 +81,7 @@ def attention_shares(
         "previous": offset_selector(size, -1),
         "next": offset_selector(size, 1),
         "self": offset_selector(size, 0),
-        "first": key_selector(jnp.arange(size) == 0),
+        "first": key_selector(first_real(check_tokens(tokens, "tokens", weights))),
     }
     if delimiters is not None:
         selectors["delimiter"] = key_selector(delimiters)

@@ -18,7 +18,8 @@ def attention_entropy(
     """Entropy of attention in nats: ``-sum_s a[t, s] log a[t, s]`` for query t.
 
     Source: Clark et al. 2019, whose code smooths with 1e-4: ``a <- (1 - smoothing) a + smoothing / n``, where n is
-    the number of keys that the query may attend. Uniform attention has log n, attention to one key 0.
+    the number of keys that the query may attend. Uniform attention has log n, attention to one key 0. Weights of
+    exactly 0 have gradient 0.
 
     Args:
         weights: attention maps.
@@ -35,7 +36,7 @@ def attention_entropy(
     """
     weights, tokens, queries = counted(weights, tokens, queries)
     smoothed = smooth(weights, tokens, smoothing, is_causal)
-    return total_over_queries(-xlogy(smoothed, smoothed).sum(-1), queries)
+    return total_over_queries(entropy_terms(smoothed).sum(-1), queries)
 
 
 def confidence(
@@ -65,6 +66,12 @@ def confidence(
     keys = check_tokens(keys, "keys", weights)
     largest = jnp.where(keys[..., None, None, :], weights, 0).max(-1, initial=0)
     return total_over_queries(largest, queries)
+
+
+def entropy_terms(probabilities: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """``-p log p``, whose slope is taken as 0 where p is exactly 0 (it is infinite there): masked keys stay masked."""
+    safe = jnp.where(probabilities == 0, 1, probabilities)
+    return -xlogy(safe, safe)
 
 
 def smooth(

@@ -127,7 +127,10 @@ def offset_hits(
     Raises:
         ValueError: shapes differ.
     """
-    positions = jnp.arange(jnp.shape(heads)[-1])
+    heads, relations = jnp.asarray(heads), jnp.asarray(relations)
+    if heads.ndim != 1:
+        raise ValueError(f"heads: expected shape (W,), got {heads.shape}")
+    positions = jnp.arange(heads.shape[0])
     predicted = jnp.stack([positions + offset for offset in offsets])
     # Outside of the sentence there is no word: -1 is nobody's head.
     return dependency_hits(

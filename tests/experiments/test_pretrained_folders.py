@@ -1,7 +1,9 @@
 """Loading models from folders and wheels: what is right gives the reference's numbers, what is wrong is named."""
 
 import hashlib
+import importlib
 import json
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -103,6 +105,19 @@ def change(folder, **settings):
         ("llama", {"rope_parameters": {"rope_type": "yarn"}}, NotImplementedError, "rope_parameters.*yarn"),
         ("llama", {"num_key_value_heads": 4}, ValueError, "num_kv_heads: expected a divisor"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, NotImplementedError, "scale_attn_by_inverse"),
+        ("bert", {"hidden_size": "12"}, ValueError, "'hidden_size' to be a positive integer, got '12'"),
+        ("bert", {"num_attention_heads": True}, ValueError, "'num_attention_heads' to be a positive integer, got True"),
+        ("bert", {"type_vocab_size": 2.0}, ValueError, "'type_vocab_size' to be a positive integer, got 2.0"),
+        ("bert", {"layer_norm_eps": "1e-6"}, ValueError, "'layer_norm_eps' to be a positive number, got '1e-6'"),
+        ("bert", {"hidden_act": ["gelu"]}, NotImplementedError, "hidden_act: expected one of gelu"),
+        ("bert", {"model_type": ["bert"]}, NotImplementedError, "model_type: expected one of bert"),
+        ("llama", {"head_dim": -4}, ValueError, "'head_dim' to be a positive integer, got -4"),
+        ("llama", {"num_key_value_heads": "2"}, ValueError, "'num_key_value_heads' to be a positive integer, got '2'"),
+        ("llama", {"max_position_embeddings": 0}, ValueError, "'max_position_embeddings' to be a positive integer"),
+        ("llama", {"rope_theta": float("nan")}, ValueError, "'rope_theta' to be a positive number, got nan"),
+        ("llama", {"rope_parameters": "none"}, ValueError, "'rope_parameters' to be an object, got 'none'"),
+        ("llama", {"tie_word_embeddings": "false"}, ValueError, "'tie_word_embeddings' to be true or false"),
+        ("gpt2", {"n_inner": 0}, ValueError, "'n_inner' to be a positive integer, got 0"),
         ("gpt2", {"vocab_size": 28}, ValueError, r"expected 'transformer.wte.weight' of shape \(28, 12\)"),
     ],
 )  # fmt: skip
@@ -119,6 +134,51 @@ def test_an_unknown_tensor_is_refused(tmp_path):
     write_tensors(tmp_path / "m", "llama", more)
     with pytest.raises(ValueError, match=r"got model\.layers\.0\.self_attn\.q_norm\.weight"):
         load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
+def test_weights_that_are_not_finite_are_refused(tmp_path, value):
+    write(tmp_path / "m", "gpt2")
+    broken = {name: array.astype(np.float64) for name, array in tensors("gpt2").items()}
+    broken["transformer.h.1.attn.c_attn.weight"][3, 5] = value
+    write_tensors(tmp_path / "m", "gpt2", broken)
+    with pytest.raises(
+        ValueError, match=r"finite numbers in 'transformer\.h\.1\.attn\.c_attn\.weight', got 1 of 432"
+    ):
+        load(tmp_path / "m")
+
+
+def test_an_index_without_a_map_is_refused(tmp_path):
+    write(tmp_path / "m", "llama")
+    for content in ('{"metadata": {}}', '{"weight_map": {"a": 1}}'):
+        (tmp_path / "m" / "model.safetensors.index.json").write_text(content)
+        with pytest.raises(ValueError, match=r"index\.json: expected a weight_map"):
+            load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("experiment", ["roles", "pruning", "audit"])
+def test_folders_whose_figures_would_be_called_the_same_are_refused(tmp_path, experiment):
+    own = importlib.import_module(f"experiments.{experiment}.experiment").EXPERIMENT
+    for parent in ("a", "b"):
+        (tmp_path / parent).mkdir()
+        write(tmp_path / parent / "bert", "bert")
+    write(tmp_path / "a" / "other", "bert")
+    write(tmp_path / "a" / "MiniLM L6", "bert")
+    bert = str(tmp_path / "a" / "bert")
+
+    def resolved(*models):
+        config = replace(own.presets["smoke"], models=models)
+        return own.resolve(config, {"models"}).models
+
+    assert resolved(bert, str(tmp_path / "a" / "other")) == (bert, str(tmp_path / "a" / "other"))
+    for first, second in (
+        (bert, str(tmp_path / "b" / "bert")),
+        (bert, f"{bert}/"),
+        (bert, str(tmp_path / "a" / "other" / ".." / "bert")),
+        ("minilm-l6", str(tmp_path / "a" / "MiniLM L6")),
+    ):
+        with pytest.raises(ValueError, match=r"^models: expected folders of different names, got .*, "):
+            resolved(first, second)
 
 
 def test_missing_and_broken_files_are_named(tmp_path):

@@ -4,6 +4,7 @@ import io
 import json
 from dataclasses import asdict, replace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from rich.console import Console
@@ -18,6 +19,7 @@ from experiments.pruning.claims import CLAIMS
 from experiments.pruning.config import PruningConfig, resolve
 from experiments.pruning.experiment import EXPERIMENT, work_of
 from experiments.pruning.records import (
+    curve_rows,
     gate_rows,
     onset_rows,
     rank_probability,
@@ -152,6 +154,39 @@ def test_gates_are_held_against_importance_and_roles(expected):
     assert role_of({"model": "m", "layer": 0, "head": 0, "previous": 0.6, "first": 0.7}) == "previous"
 
 
+def test_ranges_of_seeds_are_drawn_of_losses_and_rankings_alike():
+    point = {"model": "m", "order": "random", "heads_left": 3}
+    points = [
+        point | {"seed": seed, "fraction_pruned": f, "loss": f + seed, "ranking": 1 - f * seed / 10}
+        for seed in range(3)
+        for f in (0.0, 0.5, 1.0)
+    ]
+    rows = curve_rows(points)
+    assert [(row["ranking_low"], row["ranking"], row["ranking_high"]) for row in rows] == [
+        (1, 1, 1),
+        pytest.approx((0.9, 0.95, 1)),
+        pytest.approx((0.8, 0.9, 1)),
+    ]
+    none = curve_rows([row | {"ranking": None} for row in points])
+    assert all(row["ranking_low"] is row["ranking_high"] is None for row in none)
+    drawn = figures.curves({"records": {"curves": rows}})
+    assert drawn is not None
+    for axes, bars in zip(drawn[0].axes, ((1, 2), (0.8, 1)), strict=True):
+        ((_, (_, _), (bar,)),) = axes.containers  # line, caps, bars
+        found = bar.get_segments()[-1][:, 1]
+        assert found == pytest.approx(bars if axes is drawn[0].axes[1] else (1, 3))
+    plt.close(drawn[0])
+
+
+def test_the_first_layer_is_on_top(expected):
+    drawn = figures.importance(expected)
+    assert drawn is not None
+    maps = [axes for axes in drawn[0].axes if axes.images]
+    assert len(maps) == 2
+    assert all(axes.yaxis_inverted() for axes in maps)
+    plt.close(drawn[0])
+
+
 def test_speed_ups_are_medians_of_rounds():
     base = {
         "model": "m",
@@ -229,6 +264,7 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     EXPERIMENT.show(expected, console)
     shown = console.export_text()
     assert "Loss by heads removed" in shown
+    assert "\n\nExpected and found\n" in shown
     assert "held  onset: by I_h 20% to 40%" in shown
     values = table.values(expected)
     assert values["loss.smollm2-135m.importance.0"] == "3.000"

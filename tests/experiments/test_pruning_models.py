@@ -10,6 +10,7 @@ import pytest
 from experiments.pretrained import forward, installed, load, sentence_embeddings
 from experiments.pruning import data, gating, losses, removal, subject
 from experiments.pruning.units import PrunedPoint, order_of
+from experiments.roles import measure
 from mha_jax import analysis
 from tests.experiments import small_models
 
@@ -73,6 +74,8 @@ def test_a_large_model_differs_from_the_masked_one_by_rounding_alone():
                 removal.remove_heads(params, model.config, kept), model.config, tokens, lengths
             ).logits
             masked = forward(params, model.config, tokens, lengths, head_mask=jnp.asarray(kept, dtype)).logits
+            assert smaller is not None
+            assert masked is not None
             assert smaller.dtype == masked.dtype == dtype
             differences[dtype] = float(jnp.abs(smaller - masked).max() / jnp.abs(masked).max())
     assert differences[jnp.float64] < 1e-10
@@ -278,6 +281,22 @@ def test_a_whole_encoder_has_no_loss_and_a_causal_model_that_of_the_next_token(l
     expected = losses.mean_loss(llama.params, llama.config, TOKENS[:, None], LENGTHS[:, None], ones)
     found = run(llama.params, llama.config, TOKENS, LENGTHS, ones)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_delimiters_are_those_of_the_roles_experiment(bert, texts, monkeypatch):
+    """[SEP] and punctuation, not [CLS]: both tables mean the same."""
+    monkeypatch.setattr(bert.tokenizer, "punctuation", frozenset(bert.tokenizer.encode("w5")))
+    train = data.pairs(bert.tokenizer, texts, 4, 12, 4)
+    found = subject.Subject(bert, train, train).measures()["delimiter"]
+    real = zip(
+        train.tokens.reshape(-1, train.tokens.shape[-1]).tolist(), train.lengths.ravel().tolist(), strict=True
+    )
+    theirs = measure.text_scores(
+        bert, bert.params, iter([ids[:n] for ids, n in real]), train.tokens.shape[-1]
+    )
+    assert theirs["punctuation"].all()
+    np.testing.assert_allclose(found, theirs["delimiter"], rtol=1e-5)
+    np.testing.assert_allclose(found, theirs["separator"] + theirs["punctuation"], rtol=1e-5)
 
 
 @pytest.mark.slow

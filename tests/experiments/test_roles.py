@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from rich.console import Console
@@ -17,6 +18,7 @@ from experiments.roles.claims import CLAIMS, claim_rows
 from experiments.roles.config import PRESETS, RELATIONS, RolesConfig, resolve
 from experiments.roles.experiment import EXPERIMENT
 from experiments.roles.figures import plot
+from experiments.roles.figures_maps import head_map
 from experiments.roles.naming import ORDER, RULES, roles, syntactic, typical
 from experiments.roles.records import role_rows
 from tests.experiments import small_models
@@ -203,6 +205,19 @@ def test_every_claim_holds_where_all_is_as_expected():
     assert {r["claim"]: r["verdict"] for r in claim_rows(expected_rows())} == dict.fromkeys(CLAIMS, "held")
 
 
+def test_syntax_says_how_many_relations_are_over_the_offset_by_their_interval_too():
+    rows = expected_rows()
+    relations = [
+        row(name, model, 0.7, 0.5) | {"ci_low": 0.5 + above}
+        for model, margins in (("minilm-l6", (0.09, 0.11, 0.15)), ("smollm2-135m", (0.05, 0.08, 0.11)))
+        for name, above in zip(("det", "obj", "nsubj"), margins, strict=True)
+    ]
+    (said,) = (r for r in claim_rows(rows | {"dependency": relations}) if r["claim"] == "syntax")
+    assert said["verdict"] == "held"
+    assert said["found"].startswith("3 of 3, 3 of 3 relations")
+    assert said["found"].endswith("; 2 and 1 by the lower end of the 95% interval too")
+
+
 def test_claims_are_not_judged_without_records():
     empty = {kind: [] for kind in ("heads", "distances", "dependency", "controls")}
     assert {r["verdict"] for r in claim_rows(empty)} == {"not_run"}
@@ -302,9 +317,15 @@ def test_figures_and_tables_of_a_run(finished):
         assert path.stat().st_size > 1000
         assert path.with_suffix(".svg").exists()
         assert f"## {path.stem}\n" in captions
+    drawn_map = head_map(data)
+    assert drawn_map is not None
+    assert {axes.get_xlabel() for axes in drawn_map[0].axes if axes.get_title()} == {"nats a token"}
+    plt.close(drawn_map[0])
     console = Console(file=io.StringIO(), width=200)
     EXPERIMENT.show(data, console)
-    assert "nsubj:pass" in console.file.getvalue()  # type: ignore[attr-defined]
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "nsubj:pass" in shown
+    assert "Expected and found" not in shown  # nothing was expected of other models
     assert "claims.held" in table.values(data)
 
 

@@ -67,7 +67,7 @@ def test_text_scores_are_those_of_loops(model):
     got = measure.text_scores(model, model.params, iter(sequences), 12)
     suffix = set(model.tokenizer.suffix)
     assert len(suffix) == (0 if model.config.causal else 1)
-    names = ("previous", "next", "self", "first", "separator", "entropy", "uniform_entropy")
+    names = ("previous", "next", "self", "first", "separator", "delimiter", "entropy", "uniform_entropy")
     shape = model.config.num_layers, model.config.num_heads
     sums = {name: np.zeros(shape) for name in names}
     largest, places, sink, counted, others = 0.0, [], 0.0, 0, 0
@@ -81,6 +81,7 @@ def test_text_scores_are_those_of_loops(model):
             sums["self"] += row[..., t]
             sums["first"] += row[..., 0]
             sums["separator"] += row[..., [s for s in keys if ids[s] in suffix]].sum(-1)
+            sums["delimiter"] += row[..., [s for s in keys if ids[s] in suffix]].sum(-1)
             smooth = (1 - 1e-4) * row[..., keys] + 1e-4 / len(keys)
             sums["entropy"] += -(smooth * np.log(smooth)).sum(-1)
             sums["uniform_entropy"] += np.log(len(keys))

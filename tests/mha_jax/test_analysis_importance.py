@@ -103,6 +103,34 @@ def test_a_layer_without_importance_stays_zero():
 
 
 @pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("float16", 1e-3), ("float16", 1e2), ("bfloat16", 1e-30), ("bfloat16", 6e37)]
+    + [("float32", size) for size in (1e-37, 1e-30, 1.0, 1e20, 6e37)],
+)
+def test_the_norm_of_a_layer_neither_overflows_nor_vanishes(dtype, size):
+    stored = (jnp.array([[3, 4], [0, 0]], jnp.float32) * size).astype(dtype)
+    found = analysis.normalise_layers(stored)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found[0], [0.6, 0.8], rtol=2 * float(jnp.finfo(dtype).eps))
+    exact = np.asarray(stored[0], np.float64)  # what is stored is rounded
+    for normalise in (analysis.normalise_layers, jax.jit(analysis.normalise_layers)):
+        np.testing.assert_allclose(
+            normalise(stored), np.stack([exact / np.linalg.norm(exact), 0 * exact]), rtol=3e-7
+        )
+
+
+def test_a_layer_with_a_nan_is_nan_and_one_of_zeros_has_a_gradient():
+    found = analysis.normalise_layers(jnp.array([[3.0, jnp.nan], [3.0, 4.0]]))
+    np.testing.assert_allclose(found, [[np.nan, np.nan], [0.6, 0.8]], rtol=3e-7)
+    weights = jnp.array([[1.0, 2.0], [1.0, 2.0]])
+    slope = jax.grad(lambda values: (weights * analysis.normalise_layers(values)).sum())
+    found = np.asarray(slope(jnp.array([[0.0, 0.0], [3.0, 4.0]])))
+    assert np.isfinite(found).all()
+    # (w - n (n . w)) / |v| with n = (0.6, 0.8), w = (1, 2)
+    np.testing.assert_allclose(found[1], (np.array([1, 2]) - np.array([0.6, 0.8]) * 2.2) / 5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
     ("name", "function", "arguments"),
     [
         ("head_mask", analysis.head_gradients, (jnp.sum, np.ones((2, 3)))),

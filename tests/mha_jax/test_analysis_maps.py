@@ -66,6 +66,42 @@ def test_entropy_is_in_nats():
     close(analysis.attention_entropy(uniform).mean(), [np.log(5)])
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.01])
+def test_gradients_are_finite_where_a_causal_map_is_zero(smoothing):
+    logits = jax.random.normal(jax.random.key(0), (3, 4, 4))
+    mask = jnp.tril(jnp.ones((4, 4), bool))[None]
+    tokens = jnp.arange(4) < 3
+
+    def entropy(logits):
+        maps = jax.nn.softmax(jnp.where(mask, logits, -jnp.inf), axis=-1)
+        return analysis.attention_entropy(maps, tokens, smoothing=smoothing, is_causal=True).total.sum()
+
+    def distance(logits):
+        maps = jax.nn.softmax(jnp.where(mask, logits, -jnp.inf), axis=-1)
+        found = analysis.head_distances(maps, tokens, smoothing=smoothing, is_causal=True)
+        return found[0, 1] + 2 * found[0, 2]
+
+    direction = jax.random.normal(jax.random.key(1), logits.shape)
+    for measure in (entropy, distance):
+        slope = jax.grad(measure)(logits)
+        assert np.isfinite(slope).all()
+        assert not slope[:, ~np.tri(4, dtype=bool)].any()
+        step = 1e-2
+        difference = (measure(logits + step * direction) - measure(logits - step * direction)) / (2 * step)
+        assert abs(difference) > 0.01
+        np.testing.assert_allclose((slope * direction).sum(), difference, rtol=5e-3)
+    # The map itself, not what made it: maps of exact zeros, and heads that are the same.
+    maps = jnp.asarray(MAPS)
+    for measure in (
+        lambda m: analysis.attention_entropy(m, TOKENS).total.sum(),
+        lambda m: analysis.head_distances(m, TOKENS, smoothing=0.0).sum(),
+        lambda m: analysis.head_distances(jnp.concatenate([m, m]), smoothing=0.0).sum(),
+    ):
+        assert np.isfinite(jax.grad(measure)(maps)).all()
+    slope = jax.grad(lambda m: analysis.attention_entropy(m).total.sum())(maps)
+    np.testing.assert_allclose(slope[0, 0], [np.log(2) - 1, np.log(4) - 1, np.log(4) - 1, 0], rtol=1e-5)
+
+
 def test_smoothing_mixes_with_the_keys_that_may_be_attended():
     smoothed = 0.9 * np.array([1.0, 0, 0]) + 0.1 / 3
     expected = -(smoothed * np.log(smoothed)).sum()
@@ -162,6 +198,28 @@ def test_fixed_offsets_are_the_baseline():
     close(outside.total, [[1], [0]])  # the root's head, -1, is not the word before the first
 
 
+def test_lists_are_taken_everywhere():
+    maps = MAPS.tolist()
+    hits = inspect.unwrap(analysis.offset_hits)([1, 2, -1], [0, 0, -1], 1)
+    close(hits.total, analysis.offset_hits(np.array([1, 2, -1]), np.array([0, 0, -1]), 1).total)
+    assert hits.total.sum() == 2
+    for name, arguments in (
+        ("attention_entropy", (maps,)),
+        ("confidence", (maps,)),
+        ("head_distances", (maps,)),
+        ("attention_share", (maps, np.eye(4, dtype=bool).tolist())),
+        ("word_maps", (maps, [0, 1, 1, -1], 2)),
+        ("attended_word", (maps,)),
+        ("dependency_hits", ([[1, 0, 0]], [1, 2, -1], [0, 0, -1], 1)),
+        ("induction_score", (maps, [1, 2, 1, 2])),
+        ("previous_token_score", (maps, TOKENS.tolist())),
+        ("sink_score", (maps, TOKENS.tolist())),
+    ):
+        function = inspect.unwrap(getattr(analysis, name))
+        arrays = (np.asarray(value) if isinstance(value, list) else value for value in arguments)
+        jax.tree.map(close, function(*arguments), function(*arrays))
+
+
 def test_scores_of_causal_heads():
     ids = np.array([7, 8, 9, 7, 8, 9])
     selector = np.zeros((6, 6), bool)
@@ -178,6 +236,38 @@ def test_scores_of_causal_heads():
     close(analysis.induction_score(maps, ids, np.arange(6) < 5).mean(), [(1 / 4 + 1 / 5) / 2, 0, 1])
     close(analysis.previous_token_score(maps).mean(), [sum(1 / t for t in range(2, 7)) / 5, 1 / 5, 1 / 5])
     close(analysis.sink_score(maps).mean(), [sum(1 / t for t in range(2, 7)) / 5, 1, 2 / 5])
+
+
+def test_padding_may_stand_on_the_left():
+    """What is measured of a sequence does not depend on where its padding is."""
+    ids = np.array([7, 8, 7, 8, 5])
+    maps = np.tril(np.random.default_rng(0).dirichlet(np.ones(5), size=(2, 5)))
+    maps /= maps.sum(-1, keepdims=True)
+    measures = {
+        "previous": lambda m, tokens, ids: analysis.previous_token_score(m, tokens),
+        "sink": lambda m, tokens, ids: analysis.sink_score(m, tokens),
+        "induction": lambda m, tokens, ids: analysis.induction_score(m, ids, tokens),
+        "entropy": lambda m, tokens, ids: analysis.attention_entropy(
+            m, tokens, smoothing=0.1, is_causal=True
+        ),
+        "confidence": lambda m, tokens, ids: analysis.confidence(m, tokens),
+    } | {
+        name: lambda m, tokens, ids, name=name: analysis.attention_shares(m, tokens)[name]
+        for name in ("previous", "next", "self", "first")
+    }
+    for name, measure in measures.items():
+        alone = measure(maps, None, ids)
+        assert (np.asarray(alone.total) > 0).all() or name == "next"
+        for left, right in ((1, 0), (2, 1), (0, 2)):
+            padded = np.pad(maps, ((0, 0), (left, right), (left, right)), constant_values=0.3)
+            tokens = np.pad(np.ones(5, bool), (left, right))
+            # Padding is token 8: the key behind it is no continuation of an earlier 8.
+            found = measure(padded, tokens, np.pad(ids, (left, right), constant_values=8))
+            close(found.total, alone.total)
+            close(found.count, alone.count)
+    close(analysis.previous_token_score(np.ones((1, 4, 4)), np.array([False, True, True, True])).count, [2])
+    everything = analysis.sink_score(np.ones((2, 1, 3, 3)), np.array([[False] * 3, [True] * 3]))
+    close(everything.count, [[0], [2]])
 
 
 def test_measures_take_the_maps_of_the_kernels():
@@ -211,6 +301,8 @@ BAD = [
     ("real", analysis.attended_word, np.ones((3, 3)), np.ones(2, bool)),
     ("heads", analysis.dependency_hits, np.zeros(3, int), np.zeros(2, int), np.zeros(3, int), 1),
     ("token_ids", analysis.induction_selector, np.ones(3)),
+    ("token_ids", analysis.induction_score, MAPS, np.ones(3, int)),
+    ("heads", analysis.offset_hits, np.zeros((2, 3), int), np.zeros(3, int), 1),
 ]
 
 

@@ -76,7 +76,10 @@ def test_masks_of_ablations():
         ("score", analysis.recomputed_order, (lambda kept: SCORES.T, 2, 3, [0, 6])),
         ("fraction", analysis.num_pruned, (1.5, 10)),
         ("count", analysis.kept_heads, (np.arange(3), 4, 2, 3)),
+        ("count", analysis.kept_heads, (np.arange(3), 1.5, 2, 3)),
         ("order", analysis.kept_heads, (np.array([6]), 1, 2, 3)),
+        ("order", analysis.kept_heads, ([0, 0, 0, 0], 2, 2, 3)),
+        ("order", analysis.kept_heads, ([0, 1.5], 2, 2, 3)),
     ],
 )
 def test_errors_name_the_argument(name, function, arguments):
