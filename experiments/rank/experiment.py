@@ -9,10 +9,9 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record, to_units
-from experiments.progress import show_lines
 from experiments.rank import figures, maps, records, table, units
 from experiments.rank.config import PRESETS, RankConfig, resolve
 from experiments.rank.units import CirclePoint, RankPoint, SpectrumPoint
@@ -101,7 +100,7 @@ class Rank(Experiment[RankConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 EXPERIMENT = Rank()

@@ -9,10 +9,9 @@ from typing import Any
 from rich.console import Console
 
 from experiments import verses
-from experiments.claims import claim_lines
+from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record
-from experiments.progress import show_lines
 from experiments.translation import figures, plan, records, table, units
 from experiments.translation.config import PRESETS, TranslationConfig, resolve
 from experiments.translation.data import COPY
@@ -98,7 +97,7 @@ class Translation(Experiment[TranslationConfig]):
         """Print the tables."""
         for rows in table.rich_tables(data):
             console.print(rows)
-        show_lines(console, ["", "Expected and found", *claim_lines(data)])
+        show_claims(console, data)
 
 
 def _has_text(config: TranslationConfig) -> bool:
