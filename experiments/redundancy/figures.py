@@ -57,7 +57,8 @@ def dynamics(data: Mapping[str, Any]) -> Drawn:
         axes.plot([0, 100], [1, 0], **style.REFERENCE)
         axes.set_title("BLEU" if name == "bleu" else "gain over the frequencies of subwords")
         axes.set_xlabel("heads removed, least important first (%)")
-        axes.set_ylim(-0.05, 1.12)
+    top = max(max(curve[f"{name}_kept_high"]) for name in names for curve in own[name])
+    grid[0][0].set_ylim(-0.05, max(1.1, top) + 0.03)
     grid[0][0].set_ylabel("share kept")
     order = [step for step in sorted(handles) if step > 0] + [step for step in (0, -1) if step in handles]
     style.legend_below(figure, [handles[step] for step in order], 4)
@@ -65,7 +66,7 @@ def dynamics(data: Mapping[str, Any]) -> Drawn:
         f"Share of BLEU (left) and of the gain, nats per subword below the frequencies of subwords, that a translation "
         f"model of {rows[0]['num_heads']} heads keeps without some of them, at checkpoints of its training; removed in "
         f"the order of I_h at that time, nothing trained again. {_seeds(rows)}; bars: the least and the most of the "
-        "models. BLEU only where the whole model has 1 or more. Thin grey: in proportion to the heads left. Star: 85% "
+        "models. BLEU only where the whole model has 1 or more; where it is small, shares of it are noisy. Thin grey: in proportion to the heads left. Star: 85% "
         "without 40%, published for a model of six layers on IWSLT."
     )
     return figure, caption
