@@ -9,6 +9,7 @@ from typing import Any
 from experiments.ledger.books import Books, Record, interval, span
 from experiments.ledger.entry import Entry, Part
 from experiments.ledger.training import kept, last_curves
+from experiments.pruning.config import ORDERS
 from experiments.reading import select
 from experiments.roles.claims import common
 from experiments.roles.naming import MARGIN, RULES, roles, score, syntactic
@@ -178,13 +179,23 @@ def _tolerated(books: Books) -> Sequence[Part]:
 
 def _importance(books: Books) -> Sequence[Part]:
     parts = []
-    rows = books.rows(PRUNING, "onsets")
-    for model in _models(rows):
-        own = [row["mean_cost"] for row in select(rows, model=model, order="importance")]
-        chance = [row["mean_cost"] for row in select(rows, model=model, order="random")]
+    quick = books.rows(PRUNING, "onsets")
+    for model in _models(quick):
+        rows = select(books.rows(ABLATIONS, "onsets"), model=model) or select(quick, model=model)
+        costs = {name: [row["mean_cost"] for row in select(rows, order=name)] for name in ORDERS}
+        own, chance, alone = costs["importance"], costs["random"], costs["ablation"]
         if own and chance:
-            text = f"{_name(model)}: mean cost {own[0]:.3f}, random orders {span(chance, '.3f')}"
-            parts.append(Part(_name(model), own[0] < min(chance), text))
+            text = f"mean cost {own[0]:.3f}, {len(chance)} random orders {span(chance, '.3f')}"
+            parts.append(
+                Part(
+                    f"better than every random order ({_name(model)})",
+                    own[0] < min(chance),
+                    f"{_name(model)}: {text}",
+                )
+            )
+        if own and alone:
+            text = f"{_name(model)} by what each head costs alone {alone[0]:.3f}"
+            parts.append(Part(f"better than single ablation ({_name(model)})", own[0] < alone[0], text))
     return parts
 
 
@@ -316,8 +327,8 @@ ENTRIES = (
     Entry(
         "importance",
         "Importance I_h tells which heads can go.",
-        "the mean cost of removal by I_h is below that of every random order",
-        (PRUNING,),
+        "the mean cost of removal by I_h is below that of every random order, and of the order of single ablations",
+        (PRUNING, ABLATIONS),
         _importance,
         "figures/pruning/quick-importance",
         papers=(MICHEL,),

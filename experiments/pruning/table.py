@@ -102,7 +102,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
     ``loss.MODEL.ORDER.PERCENT`` (``loss.smollm2-135m.importance.20``), ``cost.`` likewise in percent of what removing
     all costs, ``ranking.`` likewise for encoders; ``mean-cost.MODEL.ORDER`` (mean over seeds),
-    ``tolerated.MODEL.ORDER``;
+    ``mean-cost-low.MODEL.random``, ``mean-cost-high.``; ``tolerated.MODEL.ORDER``; ``random-as-good.MODEL.ORDER``: how
+    many random orders cost as little on average; ``ablation.found``;
     ``gates.MODEL.PENALTY.left``, ``.loss``, ``.importance-loss``, ``.auc``; ``speedup.MODEL.REMOVAL.BATCH``,
     ``predicted-speedup.``; ``claims.held``, ``claims.judged``.
     """
@@ -115,8 +116,17 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
             out[f"ranking.{name}"] = f"{row['ranking']:z.3f}"
     for (model, order), own in groups(records(data, "onsets"), "model", "order").items():
         out[f"mean-cost.{model}.{order}"] = f"{np.mean([row['mean_cost'] for row in own]):z.3f}"
-        if len(own) == 1:
+        chance = [row["mean_cost"] for row in select(records(data, "onsets"), model=model, order="random")]
+        if order == "random":
+            out[f"mean-cost-low.{model}.random"] = f"{min(chance):z.3f}"
+            out[f"mean-cost-high.{model}.random"] = f"{max(chance):z.3f}"
+        elif len(own) == 1:
             out[f"tolerated.{model}.{order}"] = _percent(own[0]["tolerated"])
+            better = sum(cost <= own[0]["mean_cost"] for cost in chance)
+            out[f"random-as-good.{model}.{order}"] = f"{better} of {len(chance)}"
+    for row in records(data, "claims"):
+        if row["claim"] == "ablation" and row["found"]:
+            out["ablation.found"] = row["found"].partition(": ")[2]
     for row in records(data, "gate_sets"):
         name = f"gates.{row['model']}.{row['penalty']:g}"
         out[f"{name}.left"] = str(row["heads_left"])

@@ -131,9 +131,6 @@ MADE_UP: dict[str, dict[str, Any]] = {
             *_settings("S", "d_model", dict.fromkeys((88, 56), 10.0)),
         ]
     ),
-    "pruning/minilm": _records(
-        claims=[{"claim": name, "verdict": "held", "found": "0"} for name in ("ablation", "one left")]
-    ),
 }
 
 _RISE = {1: 16.0, 2: 13.0, 4: 12.0, 8: 10.0, 16: 11.0, 32: 12.0}
@@ -320,8 +317,14 @@ FLIPS: dict[str, tuple[Changes, Changes]] = {
         {"pruning/quick:onsets": always(tolerated=0.1)},
     ),
     "importance": (
-        {"pruning/quick:onsets": where(lambda r: r["order"] == "importance", {"mean_cost": 0.0})},
-        {"pruning/quick:onsets": where(lambda r: r["order"] == "importance", {"mean_cost": 1.0})},
+        {
+            f"pruning/{name}:onsets": where(lambda r: r["order"] == "importance", {"mean_cost": 0.0})
+            for name in ("quick", "minilm")
+        },
+        {
+            f"pruning/{name}:onsets": where(lambda r: r["order"] == "importance", {"mean_cost": 1.0})
+            for name in ("quick", "minilm")
+        },
     ),
     "alone": (
         {"pruning/minilm:claims": always(verdict="held")},

@@ -17,11 +17,15 @@ from experiments.reading import select
 from experiments.store import canonical
 
 FOLDER = Path(__file__).parents[2] / "figures" / "pruning"
-NAMES = [name for name in ("quick", "paper") if (FOLDER / f"{name}.json").exists()]
+NAMES = [name for name in ("quick", "minilm", "paper") if (FOLDER / f"{name}.json").exists()]
 
 
 def load(name):
     return json.loads((FOLDER / f"{name}.json").read_text(), parse_constant=pytest.fail)
+
+
+def measured(name):
+    return {model: SIZES[model] for model in EXPERIMENT.presets[name].models}
 
 
 def test_quick_is_committed_and_complete():
@@ -57,7 +61,7 @@ def test_what_is_made_of_records_is_made_of_these(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_curves_have_the_same_ends_and_every_tenth(name):
     points = load(name)["records"]["points"]
-    for model, (num_layers, num_heads, _) in SIZES.items():
+    for model, (num_layers, num_heads, _) in measured(name).items():
         own = select(points, model=model)
         total = num_layers * num_heads
         assert {row["fraction_pruned"] for row in own} == {i / 10 for i in range(11)}
@@ -72,7 +76,7 @@ def test_curves_have_the_same_ends_and_every_tenth(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_importance_has_norm_one_in_every_layer(name):
-    for model, (num_layers, num_heads, _) in SIZES.items():
+    for model, (num_layers, num_heads, _) in measured(name).items():
         rows = select(load(name)["records"]["heads"], model=model)
         found = np.array([row["importance"] for row in rows]).reshape(num_layers, num_heads)
         np.testing.assert_allclose((found**2).sum(1), 1, rtol=1e-5)
