@@ -291,6 +291,7 @@ FLIPS: dict[str, tuple[Changes, Changes]] = {
         {
             "pruning/quick:curves": always(cost=0.0),
             "tries/quick:curves": lambda r: {"kept": [1.0] * len(r["kept"])},
+            "pruning/minilm:claims": always(verdict="held"),
         },
         {
             "pruning/quick:curves": always(cost=0.5),
