@@ -12,7 +12,7 @@ from experiments.points import Record
 from experiments.redundancy.claims import claim_rows
 
 LEAST_BLEU = 1.0
-"""Below this a model translates nothing, and shares of it are left out."""
+"""Where the models of a checkpoint have less on average they translate nothing, and shares of it are left out."""
 
 
 def summary(rows: Rows) -> Rows:
@@ -48,7 +48,8 @@ def _curve(order: str, steps: int, points: Sequence[Record]) -> Record:
         by_seed = by_seed[np.isfinite(by_seed).all(axis=1)]
         whole = by_seed[:, 0] if len(by_seed) else np.zeros(0)
         made[name] = float(whole.mean()) if len(whole) else None
-        worth = by_seed[whole > least] if len(whole) else by_seed
+        enough = len(whole) > 0 and whole.mean() > least
+        worth = by_seed[whole > 0] if enough else by_seed[:0]
         shares = np.maximum(worth, 0.0) / worth[:, :1] if len(worth) else None
         made[f"{name}_seeds"] = len(worth)
         for end, of in (("", np.mean), ("_low", np.min), ("_high", np.max)):
