@@ -66,8 +66,8 @@ def dynamics(data: Mapping[str, Any]) -> Drawn:
         f"Share of BLEU (left) and of the gain, nats per subword below the frequencies of subwords, that a translation "
         f"model of {rows[0]['num_heads']} heads keeps without some of them, at checkpoints of its training; removed in "
         f"the order of I_h at that time, nothing trained again. {_seeds(rows)}; bars: the least and the most of the "
-        "models. BLEU only where whole models have more than 1 on average; where it is small, shares of it are noisy. Thin "
-        "grey: in proportion to the heads left. Star: 85% "
+        "models. BLEU only where whole models have more than 1 on average; where it is small, shares of it are noisy. "
+        "Thin grey: in proportion to the heads left. Star: 85% "
         "without 40%, published for a model of six layers on IWSLT."
     )
     return figure, caption
