@@ -96,10 +96,10 @@ def arms(data: Mapping[str, Any]) -> Drawn:
                 handles.append(style.handle(look))
                 for row in own:
                     label = f"{row['d_model']}: {row['num_heads']} x {row['head_dim']}"
-                    place = (0, 7 if own is rows else -12)
+                    place, side = ((6, 3), "left") if own is rows else ((0, -12), "center")
                     axes.annotate(
                         label, (row["num_params"], row["perplexity"]), place, textcoords="offset points",
-                        fontsize=6, ha="center",
+                        fontsize=6, ha=side,
                     )  # fmt: skip
             axes.set_xscale("log")
             ticks = sorted({row["num_params"] for row in split})
