@@ -339,6 +339,7 @@ ENTRIES = (
         "fewer than a tenth of the heads cost more than 1% of all, alone",
         (ABLATIONS,),
         lambda books: _claim(books, "ablation", "a head removed alone"),
+        "figures/pruning/minilm-ablation",
         papers=(MICHEL,),
     ),
     Entry(
@@ -347,6 +348,7 @@ ENTRIES = (
         f"one head is enough, at {TOLERATED:.0%} of what removing all costs, in more than half of the layers",
         (ABLATIONS,),
         lambda books: _claim(books, "one left", "all but one head of a layer removed"),
+        "figures/pruning/minilm-ablation",
         papers=(MICHEL,),
     ),
     Entry(

@@ -247,7 +247,7 @@ def test_rows_that_would_be_lost_are_an_error(finished, data):
     "name",
     [
         "capacity/doubled-cap",
-        "translation/paper",
+        "joint/quick",
         pytest.param("capacity/paper", marks=pytest.mark.slow),
         pytest.param("gap/quick", marks=pytest.mark.slow),
     ],
