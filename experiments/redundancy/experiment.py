@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 
 from rich.console import Console
 
-from experiments import verses
 from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
 from experiments.redundancy import figures, points, records, table, units
 from experiments.redundancy.config import PRESETS, RedundancyConfig, resolve
-from experiments.translation.data import COPY
+from experiments.translation import data as text
 
 
 class Redundancy(Experiment[RedundancyConfig]):
@@ -32,7 +31,7 @@ class Redundancy(Experiment[RedundancyConfig]):
 
     def points(self, config: RedundancyConfig) -> list[Point]:
         """The grid; nothing where there is no text."""
-        return points.grid(config) if _has_text(config) else []
+        return [] if text.left_out(config.pairs) else points.grid(config)
 
     def parts(self, config: RedundancyConfig, ask: Ask) -> list[Part]:
         """One part a model."""
@@ -60,15 +59,11 @@ class Redundancy(Experiment[RedundancyConfig]):
 
     def input_files(self, config: RedundancyConfig) -> list[str]:
         """The pairs of the user's own."""
-        return [] if config.pairs in ("", COPY) else [config.pairs]
+        return text.own_files(config.pairs)
 
     def left_out(self, config: RedundancyConfig) -> list[Record]:
         """Everything, where there is no text."""
-        if _has_text(config):
-            return []
-        why = "there are no verses to train on"
-        how = f"{verses.HOW_TO_GET}, or --pairs PATH"
-        return [{"what": "everything", "why": why, "how_to_get": how}]
+        return text.left_out(config.pairs)
 
     def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
         """One line on a batch."""
@@ -88,10 +83,6 @@ class Redundancy(Experiment[RedundancyConfig]):
         for cells in table.all_cells(data):
             console.print(cells.rich())
         show_claims(console, data)
-
-
-def _has_text(config: RedundancyConfig) -> bool:
-    return bool(config.pairs) or verses.PATH.exists()
 
 
 EXPERIMENT = Redundancy()

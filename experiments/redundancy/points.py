@@ -60,10 +60,13 @@ KIND = Kind(
 """A batch is one model: all its checkpoints, orders and fractions."""
 
 
+_SHARED = set(RedundancyPoint.__dataclass_fields__) & set(RedundancyConfig.__dataclass_fields__)
+"""Fields that a point has from the configuration."""
+
+
 def grid(config: RedundancyConfig) -> list[RedundancyPoint]:
     """All points of a configuration."""
-    names = set(RedundancyPoint.__dataclass_fields__) & set(RedundancyConfig.__dataclass_fields__)
-    shared: dict[str, Any] = {name: getattr(config, name) for name in names}
+    shared: dict[str, Any] = {name: getattr(config, name) for name in _SHARED}
     fractions = [i / config.fractions for i in range(config.fractions + 1)]
     points = []
     for seed in range(config.seeds):
@@ -83,8 +86,7 @@ def grid(config: RedundancyConfig) -> list[RedundancyPoint]:
 
 def training_of(point: RedundancyPoint) -> TranslationPoint:
     """The training of a point's model, as the experiment `translation` has it."""
-    names = set(RedundancyPoint.__dataclass_fields__) & set(RedundancyConfig.__dataclass_fields__)
-    config = RedundancyConfig(**{name: getattr(point, name) for name in names})
+    config = RedundancyConfig(**{name: getattr(point, name) for name in _SHARED})
     [setting] = plan.settings(translation(config))["A"]
     return replace(setting, learning_rate=point.learning_rate, seed=point.seed)
 

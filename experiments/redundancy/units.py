@@ -46,15 +46,16 @@ def compute(points: Sequence[RedundancyPoint]) -> list[Record]:
     training = training_of(first)
     text = encoded(first.pairs, first.vocab_size)
     shape = shape_of(training, text.subwords.vocab_size)
+    scored = text.train[:: max(1, len(text.train) // first.num_scored)][: first.num_scored]
     found: dict[int, Checkpoint] = {}
     for steps, trained in watched([training], shape, text):
         if steps in first.looks:
             parameters = jax.tree.map(lambda x: np.asarray(x[0]), trained.parameters)
-            scored = text.train[:: max(1, len(text.train) // first.num_scored)][: first.num_scored]
             found[steps] = Checkpoint(parameters, importance(shape, parameters, scored, first.length))
+    baseline = frequency_loss(text.train, text.test, text.subwords.vocab_size)
     records = []
     for group in _groups(points):
-        records += _judged(group, found[group[0].steps], shape, text)
+        records += _judged(group, found[group[0].steps], shape, text, baseline)
     seconds = round((time.perf_counter() - started) / len(points), 3)
     return [record | {"seconds": seconds} for record in records]
 
@@ -68,14 +69,17 @@ def _groups(points: Sequence[RedundancyPoint]) -> Iterable[list[RedundancyPoint]
 
 
 def _judged(
-    points: Sequence[RedundancyPoint], checkpoint: Checkpoint, shape: ModelShape, text: Encoded
+    points: Sequence[RedundancyPoint],
+    checkpoint: Checkpoint,
+    shape: ModelShape,
+    text: Encoded,
+    baseline: float,
 ) -> list[Record]:
     first = points[0]
     masks = np.stack([kept(point, checkpoint.importance) for point in points])
     remove: Callable[[Any], Any] = jax.vmap(partial(without_heads, shape, checkpoint.parameters))
     pruned = remove(jnp.asarray(masks, jnp.float32))
     losses = np.log(perplexity(shape, pruned, text.test, first.length))
-    least = frequency_loss(text.train, text.test, text.subwords.vocab_size)
     records = []
     for i, point in enumerate(points):
         ok = bool(np.isfinite(losses[i]))
@@ -90,7 +94,7 @@ def _judged(
                 "heads_left": int(masks[i].sum()),
                 "left_by_kind": masks[i].reshape(len(ATTENTIONS), -1).sum(-1).tolist(),
                 "loss": float(losses[i]) if ok else None,
-                "gain": least - float(losses[i]) if ok else None,
+                "gain": baseline - float(losses[i]) if ok else None,
                 "bleu": translated_bleu(shape, own, text, point) if translated else None,
             }
         )

@@ -65,6 +65,20 @@ class Rows(NamedTuple):
     target_segments: Any
 
 
+def left_out(pairs: str) -> list[dict[str, str]]:
+    """Everything, where the verses are asked for and not there: rows of ``what``, ``why`` and ``how_to_get``."""
+    if pairs or verses.PATH.exists():
+        return []
+    why = "there are no verses to train on"
+    how = f"{verses.HOW_TO_GET}, or --pairs PATH"
+    return [{"what": "everything", "why": why, "how_to_get": how}]
+
+
+def own_files(pairs: str) -> list[str]:
+    """The file of the user's own pairs, if there is one."""
+    return [] if pairs in ("", COPY) else [pairs]
+
+
 def verse_corpus() -> Corpus:
     """English to Spanish; of the held-out books every other one is for testing, the rest for choosing.
 

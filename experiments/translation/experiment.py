@@ -8,13 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments import verses
 from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record
+from experiments.translation import data as text
 from experiments.translation import figures, plan, records, table, units
 from experiments.translation.config import PRESETS, TranslationConfig, resolve
-from experiments.translation.data import COPY
 from experiments.translation.plan import BaselinePoint, TranslationPoint, TuningPoint
 
 
@@ -32,7 +31,7 @@ class Translation(Experiment[TranslationConfig]):
 
     def parts(self, config: TranslationConfig, ask: Ask) -> list[Part]:
         """The baselines, then one part a setting, which first has its arm's learning rate chosen."""
-        if not _has_text(config):
+        if text.left_out(config.pairs):
             return []
         base = plan.baseline(config)
         parts = [Part("baselines", lambda: ask(base), 1, plan.work_of(base[0]) / 10)]
@@ -64,15 +63,11 @@ class Translation(Experiment[TranslationConfig]):
 
     def input_files(self, config: TranslationConfig) -> list[str]:
         """The pairs of the user's own."""
-        return [] if config.pairs in ("", COPY) else [config.pairs]
+        return text.own_files(config.pairs)
 
     def left_out(self, config: TranslationConfig) -> list[Record]:
         """Everything, where there is no text."""
-        if _has_text(config):
-            return []
-        why = "there are no verses to train on"
-        how = f"{verses.HOW_TO_GET}, or --pairs PATH"
-        return [{"what": "everything", "why": why, "how_to_get": how}]
+        return text.left_out(config.pairs)
 
     def describe(self, points: Sequence[TranslationPoint], records: Sequence[Record] | None) -> str:
         """One line on a batch."""
@@ -98,10 +93,6 @@ class Translation(Experiment[TranslationConfig]):
         for rows in table.rich_tables(data):
             console.print(rows)
         show_claims(console, data)
-
-
-def _has_text(config: TranslationConfig) -> bool:
-    return bool(config.pairs) or verses.PATH.exists()
 
 
 def _sizes(point: TranslationPoint) -> str:
