@@ -78,11 +78,6 @@ class Audit(Experiment[AuditConfig]):
             rows.append({"what": "attention's graph on a text", "why": why, "how_to_get": how})
         return rows
 
-    def shown(self, point: Point) -> Record:
-        """A point's fields as its record shows them: lists, as JSON has them."""
-        fields = super().shown(point)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-
     def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
         """One line on a batch."""
         what = "weights" if isinstance(points[0], units.LayerPoint) else "attention on the text"

@@ -46,9 +46,8 @@ class Cache(Experiment[CacheConfig]):
         return units.program(points)
 
     def shown(self, point: SharedPoint | ConversionPoint) -> Record:
-        """A point's fields as its record shows them: files by their stem, several numbers as a list."""
-        shown = super().shown(point) | {"embedding": short_name(point.embedding)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in shown.items()}
+        """A point's fields as its record shows them: files by their stem."""
+        return super().shown(point) | {"embedding": short_name(point.embedding)}
 
     def summary_of(self, config: CacheConfig, ask: Ask, rows: Rows) -> Rows:
         """Thresholds, budgets, conversions, real models, verdicts."""

@@ -53,10 +53,6 @@ class Redundancy(Experiment[RedundancyConfig]):
         """Curves and claims."""
         return records.summary(rows)
 
-    def shown(self, point: Point) -> Record:
-        """A point's fields as its record shows them: lists, as JSON has them."""
-        return super().shown(point) | {"looks": list(point.looks)}
-
     def input_files(self, config: RedundancyConfig) -> list[str]:
         """The pairs of the user's own."""
         return text.own_files(config.pairs)

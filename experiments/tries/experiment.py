@@ -60,11 +60,6 @@ class Tries(Experiment[TriesConfig]):
         """Arms, thresholds, pairs, curves, claims."""
         return records.summary(config, ask, rows)
 
-    def shown(self, point: Point) -> Record:
-        """A point's fields as its record shows them: lists, as JSON has them."""
-        fields = super().shown(point)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-
     def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
         """One line on a batch."""
         p = points[0]
