@@ -46,8 +46,8 @@ given; the same parts with an ``ask`` that only looks into a store give the reco
 
 Further hooks, all with defaults: `summary_of` (what is located from the records), `resolve` (check and complete a
 configuration), `program` (what a batch needs compiled: two workers then seldom compile the same), `check_mesh`,
-`input_files`, `left_out` (what cannot be run here), `describe`, `group` and `estimate` (what a watcher sees), `plot`
-and `show` (what a reader sees).
+`input_files`, `left_out` (what cannot be run here), `describe`, `group` and `estimate` (what a watcher sees), `plot`,
+`tables` and `show` (what a reader sees).
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.console import Console
 
+from experiments.claims import show_claims
 from experiments.points import Kind, Point, Record, to_units
+from experiments.tables import Cells
 
 EXPERIMENTS = {
     "capacity": "experiments.capacity.experiment:EXPERIMENT",
@@ -122,12 +124,14 @@ class Experiment(Generic[C]):
         summary: one line.
         presets: configurations by name; ``smoke`` runs in seconds, ``quick`` in minutes.
         kinds: its kinds of points by name.
+        tables: what makes each table of a final file's contents, None where it has no records for it.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     presets: Mapping[str, C]
     kinds: ClassVar[Mapping[str, Kind]]
+    tables: ClassVar[Sequence[Callable[[Mapping[str, Any]], Cells | None]]] = ()
 
     def resolve(self, config: C, given: Collection[str]) -> C:
         """Complete and check a configuration of which the user named the fields ``given``; raise ValueError."""
@@ -194,7 +198,11 @@ class Experiment(Generic[C]):
         return []
 
     def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables of a final file's contents."""
+        """Print the tables of a final file's contents, and what was expected and found."""
+        for make in self.tables:
+            if (cells := make(data)) is not None:
+                console.print(cells.rich())
+        show_claims(console, data)
 
 
 def load(name: str) -> Experiment[Any]:

@@ -7,11 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rich.console import Console
-
 from experiments.audit import figures, records, table, units
 from experiments.audit.config import PRESETS, AuditConfig, resolve
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
 from experiments.pretrained import WHEELS, installed
@@ -27,6 +24,7 @@ class Audit(Experiment[AuditConfig]):
     )
     presets = PRESETS
     kinds: ClassVar[Mapping[str, Kind]] = units.KINDS
+    tables = (table.rank_cells, table.graph_cells)
 
     def resolve(self, config: AuditConfig, given: Collection[str]) -> AuditConfig:
         """Check a configuration."""
@@ -86,12 +84,6 @@ class Audit(Experiment[AuditConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Audit()

@@ -7,12 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from experiments.bands import figures, records, table, units
 from experiments.bands.config import PRESETS, BandsConfig, resolve
 from experiments.bands.units import BandsPoint
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
 from theory.embeddings import minilm_available
@@ -25,6 +22,7 @@ class Bands(Experiment[BandsConfig]):
     summary = "real relations between words: does the winning head depend on the kind, do heads read other directions"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.arms_cells,)
 
     def resolve(self, config: BandsConfig, given: Collection[str]) -> BandsConfig:
         """Check a configuration."""
@@ -73,12 +71,6 @@ class Bands(Experiment[BandsConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figure."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Bands()

@@ -7,11 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from experiments.block import figures, records, table, units
 from experiments.block.config import PRESETS, BlockConfig, check
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record, to_units
 from theory.embeddings import minilm_available
@@ -24,6 +21,7 @@ class BlockExperiment(Experiment[BlockConfig]):
     summary = "a Transformer block on frozen real embeddings: accuracy against heads at a fixed key budget"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.blocks_cells,)
 
     def resolve(self, config: BlockConfig, given: Collection[str]) -> BlockConfig:
         """Check a configuration."""
@@ -67,12 +65,6 @@ class BlockExperiment(Experiment[BlockConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = BlockExperiment()

@@ -7,11 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from experiments.certificates import figures, records, table, units
 from experiments.certificates.config import PRESETS, CertificatesConfig, check
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record, to_units
 
@@ -23,6 +20,7 @@ class Certificates(Experiment[CertificatesConfig]):
     summary = "when heads of full rank hold the edges they are dealt, decided exactly"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.places_cells,)
 
     def resolve(self, config: CertificatesConfig, given: Collection[str]) -> CertificatesConfig:
         """Check a configuration."""
@@ -64,12 +62,6 @@ class Certificates(Experiment[CertificatesConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Certificates()

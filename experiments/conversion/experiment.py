@@ -7,10 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from experiments import verses
-from experiments.claims import show_claims
 from experiments.conversion import figures, records, table, units
 from experiments.conversion.config import PRESETS, ConversionConfig, files, resolve
 from experiments.conversion.units import ConversionPoint
@@ -28,6 +25,7 @@ class Conversion(Experiment[ConversionConfig]):
     )
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.conversions_cells,)
 
     def resolve(self, config: ConversionConfig, given: Collection[str]) -> ConversionConfig:
         """Check a configuration."""
@@ -89,13 +87,6 @@ class Conversion(Experiment[ConversionConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figure."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        cells = table.conversions_cells(data)
-        if cells is not None:
-            console.print(cells.rich())
-        show_claims(console, data)
 
 
 def _work(point: ConversionPoint) -> float:

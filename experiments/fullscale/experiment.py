@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.fullscale import figures, records, table, units
 from experiments.fullscale.config import PRESETS, FullscaleConfig, check
@@ -24,6 +21,7 @@ class Fullscale(Experiment[FullscaleConfig]):
     summary = "all whole words of a vocabulary in one graph: one head fails, several recover"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.smallest_cells, table.one_head_cells, table.runs_cells)
 
     def resolve(self, config: FullscaleConfig, given: Collection[str]) -> FullscaleConfig:
         """Check a configuration."""
@@ -68,12 +66,6 @@ class Fullscale(Experiment[FullscaleConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def _available(point: units.StretchPoint) -> bool:

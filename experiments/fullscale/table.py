@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.fullscale.config import FREE
 from experiments.reading import Record, records, select
@@ -147,12 +145,6 @@ BLOCKS = {
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    cells: list[Cells | None] = [smallest_cells(data), one_head_cells(data), runs_cells(data)]
-    return [one.rich() for one in cells if one is not None]
 
 
 def seeds_of(rows: list[Record]) -> int:

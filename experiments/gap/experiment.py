@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.gap import figures, records, table, units
 from experiments.gap.config import PRESETS, GapConfig, check
@@ -23,6 +20,7 @@ class Gap(Experiment[GapConfig]):
     summary = "how far theorems, estimates and exact minima lie below the best channel found"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.heads_cells, table.items_cells, table.small_cells)
 
     def resolve(self, config: GapConfig, given: Collection[str]) -> GapConfig:
         """Check a configuration."""
@@ -68,12 +66,6 @@ class Gap(Experiment[GapConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def work_of(point: Point) -> float:

@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.joint import figures, records, table, units
 from experiments.joint.config import PRESETS, JointConfig, check
@@ -23,6 +20,7 @@ class Joint(Experiment[JointConfig]):
     summary = "why training all heads at once needs more budget, and what closes the gap"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.thresholds_cells,)
 
     def resolve(self, config: JointConfig, given: Collection[str]) -> JointConfig:
         """Check a configuration."""
@@ -65,12 +63,6 @@ class Joint(Experiment[JointConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Joint()

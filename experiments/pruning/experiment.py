@@ -8,10 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from experiments import verses
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
 from experiments.pretrained import WHEELS, installed
@@ -28,6 +25,7 @@ class Pruning(Experiment[PruningConfig]):
     summary = "which heads of pretrained models can go: importance, pruning curves, gates, speed"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.curves_cells, table.gates_cells, table.speed_cells)
 
     def resolve(self, config: PruningConfig, given: Collection[str]) -> PruningConfig:
         """Check a configuration."""
@@ -114,12 +112,6 @@ class Pruning(Experiment[PruningConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def work_of(points: Sequence[Any]) -> float:

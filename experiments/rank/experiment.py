@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record, to_units
 from experiments.rank import figures, maps, records, table, units
@@ -24,6 +21,7 @@ class Rank(Experiment[RankConfig]):
     summary = "which patterns a head of size d_k can produce, exactly and nearly"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.kl_cells, table.limits_cells)
 
     def resolve(self, config: RankConfig, given: Collection[str]) -> RankConfig:
         """Complete and check a configuration."""
@@ -95,12 +93,6 @@ class Rank(Experiment[RankConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Rank()

@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
 from experiments.redundancy import figures, points, records, table, units
@@ -24,6 +21,7 @@ class Redundancy(Experiment[RedundancyConfig]):
     summary = "how many heads of a translation model can go, as its training goes on, and of which kind"
     presets = PRESETS
     kinds: ClassVar[Mapping[str, Kind]] = {"points": points.KIND}
+    tables = (table.curves_cells,)
 
     def resolve(self, config: RedundancyConfig, given: Collection[str]) -> RedundancyConfig:
         """Check a configuration."""
@@ -73,12 +71,6 @@ class Redundancy(Experiment[RedundancyConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for cells in table.all_cells(data):
-            console.print(cells.rich())
-        show_claims(console, data)
 
 
 EXPERIMENT = Redundancy()

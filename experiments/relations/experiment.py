@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
 from experiments.relations import figures, records, table, units
@@ -24,6 +21,7 @@ class Relations(Experiment[RelationsConfig]):
     summary = "several relations at once: what h < R heads cannot return, and what a read-out can make up for"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.error_cells,)
 
     def resolve(self, config: RelationsConfig, given: Collection[str]) -> RelationsConfig:
         """Check a configuration."""
@@ -74,12 +72,6 @@ class Relations(Experiment[RelationsConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figure."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Relations()

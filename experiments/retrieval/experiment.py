@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
 from experiments.retrieval import figures, records, table, units
@@ -24,6 +21,7 @@ class Retrieval(Experiment[RetrievalConfig]):
     summary = "how many heads a task of D retrievals needs, and the wide head that copies its input"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.heads_cells, table.jumps_cells, table.copy_cells)
 
     def resolve(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
         """Complete and check a configuration."""
@@ -84,12 +82,6 @@ class Retrieval(Experiment[RetrievalConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Retrieval()

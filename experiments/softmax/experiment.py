@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record, to_units
 from experiments.softmax import figures, records, table, units
@@ -23,6 +20,7 @@ class Softmax(Experiment[SoftmaxConfig]):
     summary = "softmax heads and value routing beside the maximum over heads, at a fixed key budget"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.sweep_cells,)
 
     def resolve(self, config: SoftmaxConfig, given: Collection[str]) -> SoftmaxConfig:
         """Check a configuration."""
@@ -61,12 +59,6 @@ class Softmax(Experiment[SoftmaxConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Softmax()

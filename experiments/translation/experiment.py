@@ -6,9 +6,6 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record
 from experiments.translation import data as text
@@ -24,6 +21,7 @@ class Translation(Experiment[TranslationConfig]):
     summary = "head count against head size in a small translation model: perplexity, BLEU, cost"
     presets = PRESETS
     kinds = plan.KINDS
+    tables = (table.settings_cells, table.baselines_cells)
 
     def resolve(self, config: TranslationConfig, given: Collection[str]) -> TranslationConfig:
         """Check a configuration."""
@@ -87,12 +85,6 @@ class Translation(Experiment[TranslationConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def _sizes(point: TranslationPoint) -> str:

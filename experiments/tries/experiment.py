@@ -7,10 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rich.console import Console
-
 from experiments.capacity.units import RECOVERED_F1
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
 from experiments.tries import dynamics, figures, records, table, units
@@ -27,6 +24,7 @@ class Tries(Experiment[TriesConfig]):
     )
     presets = PRESETS
     kinds: ClassVar[Mapping[str, Kind]] = {"points": units.KIND, "dynamics": dynamics.KIND}
+    tables = (table.threshold_cells, table.paired_cells, table.dynamics_cells)
 
     def resolve(self, config: TriesConfig, given: Collection[str]) -> TriesConfig:
         """Check a configuration."""
@@ -74,12 +72,6 @@ class Tries(Experiment[TriesConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def _module(points: Sequence[Point]) -> Any:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from experiments import style
 from experiments.capacity import table
+from experiments.capacity.experiment import EXPERIMENT
 from experiments.capacity.figures import plot
 from experiments.capacity.figures_ceiling import ceiling, real
 from experiments.capacity.figures_recovery import head_sweep, recovery
@@ -227,8 +228,7 @@ def test_missing_things_are_left_out(variant, tmp_path, monkeypatch):
     assert set(NAMES) - set(saved) == absent
     assert captions.exists()
     console = Console(file=io.StringIO(), width=80)
-    for item in table.rich_tables(data):
-        console.print(item)
+    EXPERIMENT.show(data, console)
     for make_cells in (table.threshold_cells, table.ceiling_cells, table.real_cells):
         if (cells := make_cells(data)) is not None:
             assert cells.markdown().count("\n|") == len(cells.rows) + 2

@@ -226,7 +226,8 @@ def test_figures_and_tables_show_all_curves(tmp_path):
     data = {"preset": "quick", "records": {"points": rows, **records.summary({"points": rows})}}
     drawn = {path.name for path in figures.plot(data, tmp_path, "quick")}
     assert {"quick-dynamics.svg", "quick-kinds.svg", "quick-captions.md"} <= drawn
-    [cells] = table.all_cells(data)
+    cells = table.curves_cells(data)
+    assert cells is not None
     assert len(cells.rows) == 2 * 5 + 3
     values = table.values(data)
     assert values["kept.bleu.importance.t100.p40"] == "80%"
