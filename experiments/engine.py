@@ -46,8 +46,8 @@ given; the same parts with an ``ask`` that only looks into a store give the reco
 
 Further hooks, all with defaults: `summary_of` (what is located from the records), `resolve` (check and complete a
 configuration), `program` (what a batch needs compiled: two workers then seldom compile the same), `check_mesh`,
-`input_files`, `left_out` (what cannot be run here), `describe`, `group` and `estimate` (what a watcher sees), `plot`,
-`tables` and `show` (what a reader sees).
+`input_files`, `left_out` (what cannot be run here), `describe`, `group` and `estimate` (what a watcher sees), `plots`
+and `tables`, or `plot` and `show` (what a reader sees).
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from rich.console import Console
 
 from experiments.claims import show_claims
+from experiments.drawing import Drawn, draw_all
 from experiments.points import Kind, Point, Record, to_units
 from experiments.tables import Cells
 
@@ -124,6 +125,7 @@ class Experiment(Generic[C]):
         summary: one line.
         presets: configurations by name; ``smoke`` runs in seconds, ``quick`` in minutes.
         kinds: its kinds of points by name.
+        plots: what draws each figure of a final file's contents, by name.
         tables: what makes each table of a final file's contents, None where it has no records for it.
     """
 
@@ -131,6 +133,7 @@ class Experiment(Generic[C]):
     summary: ClassVar[str]
     presets: Mapping[str, C]
     kinds: ClassVar[Mapping[str, Kind]]
+    plots: ClassVar[Mapping[str, Callable[[Mapping[str, Any]], Drawn]]] = {}
     tables: ClassVar[Sequence[Callable[[Mapping[str, Any]], Cells | None]]] = ()
 
     def resolve(self, config: C, given: Collection[str]) -> C:
@@ -195,7 +198,7 @@ class Experiment(Generic[C]):
 
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures of a final file's contents; returns the paths."""
-        return []
+        return draw_all(self.name, self.plots, data, folder, stem) if self.plots else []
 
     def show(self, data: Mapping[str, Any], console: Console) -> None:
         """Print the tables of a final file's contents, and what was expected and found."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from experiments.audit import figures, records, table, units
 from experiments.audit.config import PRESETS, AuditConfig, resolve
@@ -24,6 +24,7 @@ class Audit(Experiment[AuditConfig]):
     )
     presets = PRESETS
     kinds: ClassVar[Mapping[str, Kind]] = units.KINDS
+    plots = figures.FIGURES
     tables = (table.rank_cells, table.graph_cells)
 
     def resolve(self, config: AuditConfig, given: Collection[str]) -> AuditConfig:
@@ -80,10 +81,6 @@ class Audit(Experiment[AuditConfig]):
         """One line on a batch."""
         what = "weights" if isinstance(points[0], units.LayerPoint) else "attention on the text"
         return f"{points[0].model}: {what} of {len(points)} layers"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = Audit()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from experiments.bands import figures, records, table, units
 from experiments.bands.config import PRESETS, BandsConfig, resolve
@@ -22,6 +20,7 @@ class Bands(Experiment[BandsConfig]):
     summary = "real relations between words: does the winning head depend on the kind, do heads read other directions"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.arms_cells,)
 
     def resolve(self, config: BandsConfig, given: Collection[str]) -> BandsConfig:
@@ -67,10 +66,6 @@ class Bands(Experiment[BandsConfig]):
             return said
         exact = sum(row["exact_recovery"] for row in records)
         return f"{said}: {exact} of {len(records)} exact"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figure."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = Bands()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from experiments.block import figures, records, table, units
 from experiments.block.config import PRESETS, BlockConfig, check
@@ -21,6 +19,7 @@ class BlockExperiment(Experiment[BlockConfig]):
     summary = "a Transformer block on frozen real embeddings: accuracy against heads at a fixed key budget"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.blocks_cells,)
 
     def resolve(self, config: BlockConfig, given: Collection[str]) -> BlockConfig:
@@ -61,10 +60,6 @@ class BlockExperiment(Experiment[BlockConfig]):
         if records is None:
             return f"{said}: {len(points)} seeds"
         return f"{said}: accuracy {', '.join(table.score(row['accuracy']) for row in records)}"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = BlockExperiment()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Cache(Experiment[CacheConfig]):
     )
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.threshold_cells, table.budget_cells, table.conversion_cells, table.model_cells)
 
     def resolve(self, config: CacheConfig, given: Collection[str]) -> CacheConfig:
@@ -79,10 +80,6 @@ class Cache(Experiment[CacheConfig]):
     def estimate(self, points: Sequence[Any], records: Sequence[Record]) -> str:
         """The threshold as it is known so far."""
         return _estimate_text(points, records)
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 def _curve(point: SharedPoint) -> plan.Curve:

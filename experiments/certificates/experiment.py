@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from experiments.certificates import figures, records, table, units
 from experiments.certificates.config import PRESETS, CertificatesConfig, check
@@ -20,6 +18,7 @@ class Certificates(Experiment[CertificatesConfig]):
     summary = "when heads of full rank hold the edges they are dealt, decided exactly"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.places_cells,)
 
     def resolve(self, config: CertificatesConfig, given: Collection[str]) -> CertificatesConfig:
@@ -58,10 +57,6 @@ class Certificates(Experiment[CertificatesConfig]):
         if records is None:
             return f"{said}: {len(points)} partitions"
         return f"{said}: {sum(row['verdict'] == 'separable' for row in records)} of {len(records)} held"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = Certificates()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Hashable, Sequence
 
 from experiments.constructions import figures, records, search, table, units
 from experiments.constructions.config import PRESETS, ConstructionsConfig, resolve
@@ -20,6 +18,7 @@ class Constructions(Experiment[ConstructionsConfig]):
     summary = "explicit heads (matched filter, one-sided, zero-forcing): noise, budgets, bits a weight"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.budget_cells, table.precision_cells)
 
     def resolve(self, config: ConstructionsConfig, given: Collection[str]) -> ConstructionsConfig:
@@ -56,10 +55,6 @@ class Constructions(Experiment[ConstructionsConfig]):
         if records is None:
             return said
         return f"{said}: {sum(r['exact_recovery'] for r in records)} of {len(records)} exact"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = Constructions()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from experiments import verses
 from experiments.conversion import figures, records, table, units
@@ -25,6 +24,7 @@ class Conversion(Experiment[ConversionConfig]):
     )
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.conversions_cells,)
 
     def resolve(self, config: ConversionConfig, given: Collection[str]) -> ConversionConfig:
@@ -83,10 +83,6 @@ class Conversion(Experiment[ConversionConfig]):
         row = records[0]
         healed = "" if row["healed_loss"] is None else f", healed {row['healed_loss']:.3f}"
         return f"{said}: loss {row['loss']:.3f}{healed}"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figure."""
-        return figures.plot(data, folder, stem)
 
 
 def _work(point: ConversionPoint) -> float:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.fullscale import figures, records, table, units
@@ -21,6 +19,7 @@ class Fullscale(Experiment[FullscaleConfig]):
     summary = "all whole words of a vocabulary in one graph: one head fails, several recover"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.smallest_cells, table.one_head_cells, table.runs_cells)
 
     def resolve(self, config: FullscaleConfig, given: Collection[str]) -> FullscaleConfig:
@@ -62,10 +61,6 @@ class Fullscale(Experiment[FullscaleConfig]):
             return f"{said}, stretch {point.stretch + 1} of {point.num_stretches}: {cost}"
         best = records[0]["best_f1"]
         return f"{said}, {records[0]['steps']} steps: F1 {'–' if best is None else f'{best:.4f}'}"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 def _available(point: units.StretchPoint) -> bool:

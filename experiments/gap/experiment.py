@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.gap import figures, records, table, units
@@ -20,6 +18,7 @@ class Gap(Experiment[GapConfig]):
     summary = "how far theorems, estimates and exact minima lie below the best channel found"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.heads_cells, table.items_cells, table.small_cells)
 
     def resolve(self, config: GapConfig, given: Collection[str]) -> GapConfig:
@@ -62,10 +61,6 @@ class Gap(Experiment[GapConfig]):
             return f"{said}: {len(points)} runs"
         exact = sum(bool(row["exact"]) for row in records)
         return f"{said}: {exact} of {len(records)} exact"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 def work_of(point: Point) -> float:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.joint import figures, records, table, units
@@ -20,6 +18,7 @@ class Joint(Experiment[JointConfig]):
     summary = "why training all heads at once needs more budget, and what closes the gap"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.thresholds_cells,)
 
     def resolve(self, config: JointConfig, given: Collection[str]) -> JointConfig:
@@ -59,10 +58,6 @@ class Joint(Experiment[JointConfig]):
             return f"{said}: {len(points)} runs"
         best = sum((row["best_f1"] or 0) >= units.RECOVERED for row in records)
         return f"{said}: {best} of {len(records)} recovered"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = Joint()

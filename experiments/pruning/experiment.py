@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ class Pruning(Experiment[PruningConfig]):
     summary = "which heads of pretrained models can go: importance, pruning curves, gates, speed"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.curves_cells, table.gates_cells, table.speed_cells)
 
     def resolve(self, config: PruningConfig, given: Collection[str]) -> PruningConfig:
@@ -108,10 +109,6 @@ class Pruning(Experiment[PruningConfig]):
         for row in onset_rows(records):
             costs.setdefault(row["order"], []).append(row["mean_cost"])
         return "mean cost " + ", ".join(f"{order}: {sum(own) / len(own):.3f}" for order, own in costs.items())
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 def work_of(points: Sequence[Any]) -> float:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record, to_units
@@ -21,6 +19,7 @@ class Rank(Experiment[RankConfig]):
     summary = "which patterns a head of size d_k can produce, exactly and nearly"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.kl_cells, table.limits_cells)
 
     def resolve(self, config: RankConfig, given: Collection[str]) -> RankConfig:
@@ -89,10 +88,6 @@ class Rank(Experiment[RankConfig]):
         """Least head size at which the pattern is met."""
         met = [r["head_dim"] for r in records if r["bound"] is None and r["kl"] < 1e-9]
         return f"met from d_k = {min(met)} on" if met else "not met"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = Rank()

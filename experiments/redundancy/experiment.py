@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Kind, Point, Record, to_units
@@ -21,6 +20,7 @@ class Redundancy(Experiment[RedundancyConfig]):
     summary = "how many heads of a translation model can go, as its training goes on, and of which kind"
     presets = PRESETS
     kinds: ClassVar[Mapping[str, Kind]] = {"points": points.KIND}
+    plots = figures.FIGURES
     tables = (table.curves_cells,)
 
     def resolve(self, config: RedundancyConfig, given: Collection[str]) -> RedundancyConfig:
@@ -67,10 +67,6 @@ class Redundancy(Experiment[RedundancyConfig]):
             return said
         whole = [r["bleu"] for r in records if r["order"] == "importance" and r["fraction_pruned"] == 0]
         return f"{said}: BLEU " + ", ".join("–" if value is None else f"{value:.1f}" for value in whole)
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = Redundancy()

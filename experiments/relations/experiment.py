@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
@@ -21,6 +19,7 @@ class Relations(Experiment[RelationsConfig]):
     summary = "several relations at once: what h < R heads cannot return, and what a read-out can make up for"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.error_cells,)
 
     def resolve(self, config: RelationsConfig, given: Collection[str]) -> RelationsConfig:
@@ -68,10 +67,6 @@ class Relations(Experiment[RelationsConfig]):
                 h = record["num_heads"]
                 best[h] = min(record["error"], best.get(h, float("inf")))
         return "error " + ", ".join(f"h = {h}: {best[h]:.2f}" for h in sorted(best))
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figure."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = Relations()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record, to_units
@@ -21,6 +19,7 @@ class Retrieval(Experiment[RetrievalConfig]):
     summary = "how many heads a task of D retrievals needs, and the wide head that copies its input"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.heads_cells, table.jumps_cells, table.copy_cells)
 
     def resolve(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
@@ -78,10 +77,6 @@ class Retrieval(Experiment[RetrievalConfig]):
                 h = record["num_heads"]
                 best[h] = min(record["nmse"], best.get(h, float("inf")))
         return "NMSE " + ", ".join(f"h = {h}: {best[h]:.1e}" for h in sorted(best))
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = Retrieval()

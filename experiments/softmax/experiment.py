@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record, to_units
@@ -20,6 +18,7 @@ class Softmax(Experiment[SoftmaxConfig]):
     summary = "softmax heads and value routing beside the maximum over heads, at a fixed key budget"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.sweep_cells,)
 
     def resolve(self, config: SoftmaxConfig, given: Collection[str]) -> SoftmaxConfig:
@@ -55,10 +54,6 @@ class Softmax(Experiment[SoftmaxConfig]):
         if records is None:
             return f"{said}: {len(points)} seeds"
         return f"{said}: F1 {', '.join(table.score(row['f1']) for row in records)}"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 EXPERIMENT = Softmax()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Hashable, Sequence
 
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record
@@ -21,6 +19,7 @@ class Translation(Experiment[TranslationConfig]):
     summary = "head count against head size in a small translation model: perplexity, BLEU, cost"
     presets = PRESETS
     kinds = plan.KINDS
+    plots = figures.FIGURES
     tables = (table.settings_cells, table.baselines_cells)
 
     def resolve(self, config: TranslationConfig, given: Collection[str]) -> TranslationConfig:
@@ -81,10 +80,6 @@ class Translation(Experiment[TranslationConfig]):
             return said if records is None else f"{said}: all runs diverged"
         means = (sum(record[name] for record in ok) / len(ok) for name in ("bleu", "perplexity"))
         return "{}: BLEU {:.1f}, perplexity {:.2f}".format(said, *means)
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 def _sizes(point: TranslationPoint) -> str:

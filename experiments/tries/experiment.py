@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from experiments.capacity.units import RECOVERED_F1
@@ -24,6 +23,7 @@ class Tries(Experiment[TriesConfig]):
     )
     presets = PRESETS
     kinds: ClassVar[Mapping[str, Kind]] = {"points": units.KIND, "dynamics": dynamics.KIND}
+    plots = figures.FIGURES
     tables = (table.threshold_cells, table.paired_cells, table.dynamics_cells)
 
     def resolve(self, config: TriesConfig, given: Collection[str]) -> TriesConfig:
@@ -68,10 +68,6 @@ class Tries(Experiment[TriesConfig]):
             return said
         good = sum(r["best_f1"] is not None and r["best_f1"] >= RECOVERED_F1 for r in records)
         return f"{said}: {good} of {len(records)} recovered"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 def _module(points: Sequence[Point]) -> Any:

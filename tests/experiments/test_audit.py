@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from experiments.audit import figures, graphs, records, table, units
+from experiments.audit import graphs, records, table, units
 from experiments.audit.config import PRESETS, AuditConfig, resolve
 from experiments.audit.experiment import EXPERIMENT
 from experiments.audit.graphs import content_positions, contexts_of, type_graph
@@ -221,7 +221,7 @@ def test_each_verdict_can_fail(claim, kind, change):
 
 def test_figures_and_values_are_made_of_the_records(tmp_path):
     data = _data()
-    names = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     assert {f"quick-{name}.svg" for name in ("ranks", "graph", "fixed")} <= names
     found = records.values(data)
     assert found["minilm-l6.mean_effective_rank"] == "5.5"
@@ -245,7 +245,7 @@ def test_a_run_from_the_command_line(tmp_path, text, capsys, monkeypatch):
         monkeypatch.setattr(module, "installed", here.installed)
     monkeypatch.setattr(units, "load", here.load)
     monkeypatch.setattr(EXPERIMENT, "input_files", lambda config: [])
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])  # drawn above
+    monkeypatch.setattr(EXPERIMENT, "plots", {})  # drawn above
     command = f"run audit --preset smoke --models small --text {text} --length 7 --workers 0 --out {tmp_path}"
     assert cli.main(command.split()) == 0
     rows = json.loads((tmp_path / "smoke.json").read_text(), parse_constant=pytest.fail)["records"]

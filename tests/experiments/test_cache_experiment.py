@@ -260,7 +260,7 @@ def test_real_models():
 
 
 def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
-    paths = figures.plot(expected, tmp_path, "quick")
+    paths = EXPERIMENT.plot(expected, tmp_path, "quick")
     names = {path.name for path in paths}
     drawn = ("frontier", "thresholds", "budgets", "conversion", "models")
     assert {f"quick-{name}.svg" for name in drawn} <= names

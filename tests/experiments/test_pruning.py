@@ -258,7 +258,7 @@ def test_what_was_not_run_is_not_judged():
 
 
 def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
-    names = {path.name for path in figures.plot(expected, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(expected, tmp_path, "quick")}
     assert {f"quick-{name}.svg" for name in ("curves", "importance", "ablation", "gates", "speed")} <= names
     console = Console(width=100, record=True, file=io.StringIO())
     EXPERIMENT.show(expected, console)
@@ -337,7 +337,7 @@ def _run(tmp_path, kinds, orders, *options):
 
 
 def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])  # drawn above, from more
+    monkeypatch.setattr(EXPERIMENT, "plots", {})  # drawn above, from more
     [folder], rows = _run(tmp_path, ["llama"], ["importance", "random"], "--removals", "groups")
     assert len(rows["points"]) == 3 * 3
     required = {"model", "order", "fraction_pruned", "heads_left", "loss", "seed"}
@@ -354,7 +354,7 @@ def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_with_everything(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])
+    monkeypatch.setattr(EXPERIMENT, "plots", {})
     folders, rows = _run(tmp_path, ["bert", "gpt2"], POWER, "--gated-models", "--ablated-models")
     for folder in folders:
         own = {kind: [row for row in found if row.get("model") == folder] for kind, found in rows.items()}

@@ -8,7 +8,7 @@ import pytest
 
 from experiments import cli, style
 from experiments.points import from_unit, to_units
-from experiments.rank import PRESETS, figures, maps, table
+from experiments.rank import PRESETS, maps, table
 from experiments.rank.best import best_known
 from experiments.rank.claims import CLAIMS
 from experiments.rank.config import resolve
@@ -239,14 +239,14 @@ def test_tables_show_the_numbers(expected):
 
 
 def test_every_figure_is_drawn_and_captioned(expected, tmp_path):
-    paths = figures.plot(json.loads(json.dumps(expected)), tmp_path, "quick")
+    paths = EXPERIMENT.plot(json.loads(json.dumps(expected)), tmp_path, "quick")
     names = {path.name for path in paths}
     assert names == {
         f"quick-{f}.{s}" for f in ("divergence", "spectra", "circle") for s in style.SUFFIXES
     } | {"quick-captions.md"}
     captions = (tmp_path / "quick-captions.md").read_text()
     assert all(f"quick-{f}.svg" in captions for f in ("divergence", "spectra", "circle"))
-    assert figures.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
+    assert EXPERIMENT.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
 
 
 def test_without_the_model_the_rest_runs_and_says_so(monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from experiments import cli
 from experiments.collecting import config_from, units_of
 from experiments.reading import select
-from experiments.regimes import PRESETS, figures, table
+from experiments.regimes import PRESETS, table
 from experiments.regimes.claims import CLAIMS, claim_rows
 from experiments.regimes.config import check, size_of
 from experiments.regimes.experiment import EXPERIMENT
@@ -311,7 +311,7 @@ def test_what_is_committed_is_complete_and_judged(name):
 
 def test_figures_tables_and_values_are_made_of_the_records(tmp_path):
     data = committed()
-    names = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     assert {f"quick-{name}.svg" for name in ("map", "gain", "joint", "families", "scaling", "thin")} <= names
     values = table.values(data)
     assert values["one.d16.m74"] == "none"

@@ -10,11 +10,11 @@ from rich.console import Console
 from experiments import cli, style
 from experiments.engine import Unfinished
 from experiments.points import from_unit, to_units
-from experiments.retrieval import PRESETS, figures, table
+from experiments.retrieval import PRESETS, table
 from experiments.retrieval.claims import CLAIMS
 from experiments.retrieval.config import RetrievalConfig, resolve
 from experiments.retrieval.experiment import EXPERIMENT
-from experiments.retrieval.figures import heads, plot
+from experiments.retrieval.figures import heads
 from experiments.retrieval.published import published
 from experiments.retrieval.records import summary
 from experiments.retrieval.units import (
@@ -209,7 +209,7 @@ def test_diverged_runs_are_counted_and_hide_no_others():
 
 
 def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
-    paths = plot(expected, tmp_path, "quick")
+    paths = EXPERIMENT.plot(expected, tmp_path, "quick")
     names = {path.name for path in paths}
     assert {f"quick-{name}.svg" for name in ("heads", "settings", "copying")} <= names
     captions = (tmp_path / "quick-captions.md").read_text()
@@ -259,7 +259,7 @@ def test_naming_a_curve_asks_for_it_alone():
 
 
 def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])  # drawn above, from more
+    monkeypatch.setattr(EXPERIMENT, "plots", {})  # drawn above, from more
     sizes = (
         "--num-targets 2 --arm-targets 2 --lengths 5 --extra-heads 0 --seeds 2 --num-steps 40 --num-train 300"
     )

@@ -11,7 +11,7 @@ from experiments import cli, style, verses
 from experiments.engine import Unfinished
 from experiments.points import from_unit, to_units
 from experiments.reading import select
-from experiments.translation import PRESETS, figures, plan, table
+from experiments.translation import PRESETS, plan, table
 from experiments.translation.claims import CLAIMS, claim_rows
 from experiments.translation.config import TranslationConfig, resolve
 from experiments.translation.experiment import EXPERIMENT
@@ -185,7 +185,7 @@ def test_published_numbers_are_the_papers():
 
 
 def test_figures_and_tables(expected, tmp_path):
-    paths = figures.plot(expected, tmp_path, "paper")
+    paths = EXPERIMENT.plot(expected, tmp_path, "paper")
     names = {path.name for path in paths}
     assert {f"paper-{name}.{suffix}" for name in ("heads", "arms") for suffix in style.SUFFIXES} <= names
     captions = (tmp_path / "paper-captions.md").read_text()
@@ -199,7 +199,7 @@ def test_figures_and_tables(expected, tmp_path):
     assert values["copy.bleu"] == "1.5"
     assert values["claims.held"] == str(len(CLAIMS))
     assert "| A | 8 | 16 |" in table.BLOCKS["settings"](expected)
-    assert figures.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
+    assert EXPERIMENT.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_request_for_a_file_that_is_not_there_is_answered_by_its_name(tmp_path
 def test_notes_say_what_was_held_out(expected, pairs, said, tmp_path):
     data = expected | {"config": expected["config"] | {"pairs": pairs}}
     assert said in table.BLOCKS["settings"](data)
-    figures.plot(data, tmp_path, "paper")
+    EXPERIMENT.plot(data, tmp_path, "paper")
     captions = (tmp_path / "paper-captions.md").read_text()
     assert captions.count(table.held_out(data)) == 2
     assert (captions.count("books") == 0) == bool(pairs)
