@@ -45,9 +45,9 @@ Where the next point depends on answers (a search), override `Experiment.parts`:
 given; the same parts with an ``ask`` that only looks into a store give the records of a run, finished or not.
 
 Further hooks, all with defaults: `summary_of` (what is located from the records), `resolve` (check and complete a
-configuration), `program` (what a batch needs compiled: two workers then seldom compile the same), `check_mesh`,
-`input_files`, `left_out` (what cannot be run here), `describe`, `group` and `estimate` (what a watcher sees), `plots`
-and `tables`, or `plot` and `show` (what a reader sees).
+configuration), `work` (of a batch of the grid), `program` (what a batch needs compiled: two workers then seldom
+compile the same), `check_mesh`, `input_files`, `left_out` (what cannot be run here), `describe`, `group` and
+`estimate` (what a watcher sees), `plots` and `tables`, or `plot` and `show` (what a reader sees).
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -117,6 +118,11 @@ class Part:
     weight: float = 1.0
 
 
+def costliest_first(parts: Iterable[Part]) -> list[Part]:
+    """Parts in an order in which none is left for the end that takes long."""
+    return sorted(parts, key=lambda part: -part.weight)
+
+
 class Experiment(Generic[C]):
     """What an experiment tells the engine; see the module's docstring.
 
@@ -147,9 +153,13 @@ class Experiment(Generic[C]):
     def parts(self, config: C, ask: Ask) -> list[Part]:
         """The experiment as parts: here every batch of the grid."""
         return [
-            Part(self.describe(points, None), lambda points=points: ask(points), points=len(points))
+            Part(self.describe(points, None), partial(ask, points), len(points), self.work(points))
             for _, points in to_units(self.kinds, self.points(config))
         ]
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much work a batch of the grid is beside others, about."""
+        return 1.0
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """The records of one batch, in the order of its points."""

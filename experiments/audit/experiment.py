@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from experiments.audit import figures, records, table, units
 from experiments.audit.config import PRESETS, AuditConfig, resolve
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Kind, Point, Record, to_units
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Kind, Point, Record
 from experiments.pretrained import WHEELS, installed
 from experiments.roles.text import SAMPLE, available, why_missing
 
@@ -36,17 +35,12 @@ class Audit(Experiment[AuditConfig]):
         return list(units.grid(config))
 
     def parts(self, config: AuditConfig, ask: Ask) -> list[Part]:
-        """One part for each model's weights, and one for its attention; the slow ones first."""
-        parts = [
-            Part(
-                self.describe(points, None),
-                partial(ask, points),
-                len(points),
-                1.0 if unit["kind"] == "layers" else 10.0,
-            )
-            for unit, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """Attention on a text takes longer than weights."""
+        return 1.0 if isinstance(points[0], units.LayerPoint) else 10.0
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """All layers of one model."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from functools import partial
 
 from experiments.bands import figures, records, table, units
 from experiments.bands.config import PRESETS, BandsConfig, resolve
 from experiments.bands.units import BandsPoint
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Record, to_units
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Record
 from theory.embeddings import minilm_available
 
 
@@ -32,12 +31,12 @@ class Bands(Experiment[BandsConfig]):
         return units.grid(config)
 
     def parts(self, config: BandsConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the wide ones first."""
-        parts = [
-            Part(self.describe(points, None), partial(ask, points), len(points), float(points[0].head_dim))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[BandsPoint]) -> float:
+        """The wide heads cost the most."""
+        return points[0].head_dim
 
     def compute(self, points: Sequence[BandsPoint]) -> list[Record]:
         """All seeds of one arm."""

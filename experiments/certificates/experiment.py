@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 
 from experiments.certificates import figures, records, table, units
 from experiments.certificates.config import PRESETS, CertificatesConfig, check
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Point, Record, to_units
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Point, Record
 
 
 class Certificates(Experiment[CertificatesConfig]):
@@ -30,17 +29,12 @@ class Certificates(Experiment[CertificatesConfig]):
         return list(units.grid(config))
 
     def parts(self, config: CertificatesConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first, weighted by about what it costs."""
-        parts = [
-            Part(
-                self.describe(points, None),
-                partial(ask, points),
-                len(points),
-                len(points) * units.work_of(points[0]),
-            )
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return len(points) * units.work_of(points[0])
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One batch."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 
-from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.gap import figures, records, table, units
 from experiments.gap.config import PRESETS, GapConfig, check
-from experiments.points import Point, Record, to_units
+from experiments.points import Point, Record
 
 
 class Gap(Experiment[GapConfig]):
@@ -30,17 +29,12 @@ class Gap(Experiment[GapConfig]):
         return list(units.grid(config))
 
     def parts(self, config: GapConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first, weighted by about what it costs."""
-        parts = [
-            Part(
-                self.describe(points, None),
-                partial(ask, points),
-                len(points),
-                sum(work_of(point) for point in points),
-            )
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return sum(map(work_of, points))
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One batch."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 
-from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.joint import figures, records, table, units
 from experiments.joint.config import PRESETS, JointConfig, check
-from experiments.points import Point, Record, to_units
+from experiments.points import Point, Record
 
 
 class Joint(Experiment[JointConfig]):
@@ -30,17 +29,12 @@ class Joint(Experiment[JointConfig]):
         return list(units.grid(config))
 
     def parts(self, config: JointConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first, weighted by about what it costs."""
-        parts = [
-            Part(
-                self.describe(points, None),
-                partial(ask, points),
-                len(points),
-                len(points) * points[0].num_heads,
-            )
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about: heads trained."""
+        return len(points) * points[0].num_heads
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One batch."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from experiments import verses
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Record, to_units
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Record
 from experiments.pretrained import WHEELS, installed
 from experiments.pruning import figures, table, units
 from experiments.pruning.config import PRESETS, PruningConfig, resolve
@@ -37,13 +36,12 @@ class Pruning(Experiment[PruningConfig]):
         return units.grid(_present(config))
 
     def parts(self, config: PruningConfig, ask: Ask) -> list[Part]:
-        """One part a batch, weighted by about what it costs; the longest first."""
-        batches = [points for _, points in to_units(self.kinds, self.points(config))]
-        parts = [
-            Part(self.describe(points, None), partial(ask, points), len(points), work_of(points))
-            for points in batches
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Any]) -> float:
+        """How much a batch costs, about."""
+        return work_of(points)
 
     def compute(self, points: Sequence[Any]) -> list[Record]:
         """One batch of one model."""

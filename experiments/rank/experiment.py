@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from functools import partial
 
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Point, Record, to_units
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Point, Record
 from experiments.rank import figures, maps, records, table, units
 from experiments.rank.config import PRESETS, RankConfig, resolve
 from experiments.rank.units import CirclePoint, RankPoint, SpectrumPoint
@@ -31,12 +30,12 @@ class Rank(Experiment[RankConfig]):
         return units.grid(config)
 
     def parts(self, config: RankConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first, weighted by about what it costs."""
-        parts = [
-            Part(self.describe(points, None), partial(ask, points), len(points), units.work_of(points))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return units.work_of(points)
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One batch."""

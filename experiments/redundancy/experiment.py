@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from functools import partial
 from typing import ClassVar
 
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Kind, Point, Record, to_units
-from experiments.redundancy import figures, points, records, table, units
+from experiments.engine import Ask, Experiment, Rows
+from experiments.points import Kind, Point, Record
+from experiments.redundancy import figures, records, table, units
 from experiments.redundancy.config import PRESETS, RedundancyConfig, resolve
+from experiments.redundancy.points import KIND, grid, work_of
 from experiments.translation import data as text
 
 
@@ -19,7 +19,7 @@ class Redundancy(Experiment[RedundancyConfig]):
     name = "redundancy"
     summary = "how many heads of a translation model can go, as its training goes on, and of which kind"
     presets = PRESETS
-    kinds: ClassVar[Mapping[str, Kind]] = {"points": points.KIND}
+    kinds: ClassVar[Mapping[str, Kind]] = {"points": KIND}
     plots = figures.FIGURES
     tables = (table.curves_cells,)
 
@@ -29,14 +29,11 @@ class Redundancy(Experiment[RedundancyConfig]):
 
     def points(self, config: RedundancyConfig) -> list[Point]:
         """The grid; nothing where there is no text."""
-        return [] if text.left_out(config.pairs) else points.grid(config)
+        return [] if text.left_out(config.pairs) else grid(config)
 
-    def parts(self, config: RedundancyConfig, ask: Ask) -> list[Part]:
-        """One part a model."""
-        return [
-            Part(self.describe(own, None), partial(ask, own), len(own), points.work_of(own))
-            for _, own in to_units(self.kinds, self.points(config))
-        ]
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return work_of(points)
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """Train a model, and remove heads at every checkpoint."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Record, to_units
+from experiments.engine import Ask, Experiment, Rows
+from experiments.points import Record
 from experiments.relations import figures, records, table, units
 from experiments.relations.config import PRESETS, RelationsConfig, resolve
 from experiments.relations.units import RelationsPoint
@@ -30,12 +29,9 @@ class Relations(Experiment[RelationsConfig]):
         """The grid."""
         return units.grid(config)
 
-    def parts(self, config: RelationsConfig, ask: Ask) -> list[Part]:
-        """One part a batch, weighted by about what it costs."""
-        return [
-            Part(self.describe(points, None), partial(ask, points), len(points), units.work_of(points[0]))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
+    def work(self, points: Sequence[RelationsPoint]) -> float:
+        """How much a batch costs, about."""
+        return units.work_of(points[0])
 
     def compute(self, points: Sequence[RelationsPoint]) -> list[Record]:
         """All seeds of one model."""

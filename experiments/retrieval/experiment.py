@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from functools import partial
 
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Record, to_units
+from experiments.engine import Ask, Experiment, Rows
+from experiments.points import Record
 from experiments.retrieval import figures, records, table, units
 from experiments.retrieval.config import PRESETS, RetrievalConfig, resolve
 from experiments.retrieval.units import RetrievalPoint
@@ -30,12 +29,9 @@ class Retrieval(Experiment[RetrievalConfig]):
         """The grid."""
         return units.grid(config)
 
-    def parts(self, config: RetrievalConfig, ask: Ask) -> list[Part]:
-        """One part a batch, weighted by about what it costs."""
-        return [
-            Part(self.describe(points, None), partial(ask, points), len(points), units.work_of(points[0]))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
+    def work(self, points: Sequence[RetrievalPoint]) -> float:
+        """How much a batch costs, about."""
+        return units.work_of(points[0])
 
     def compute(self, points: Sequence[RetrievalPoint]) -> list[Record]:
         """All seeds and learning rates of one model."""

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.points import Record
 from experiments.pretrained import WHEELS, installed
 from experiments.roles import figures, naming, records, table, text, treebank, units
@@ -52,7 +52,7 @@ class Roles(Experiment[RolesConfig]):
                 for name, points, weight in plan
                 if points
             ]
-        return sorted(parts, key=lambda part: -part.weight)
+        return costliest_first(parts)
 
     def _heads(self, config: RolesConfig, model: str, ask: Ask) -> None:
         """Scores, then the map of the most typical head of each role; syntactic ones need the dependencies."""

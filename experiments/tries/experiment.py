@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 from experiments.capacity.units import RECOVERED_F1
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Kind, Point, Record, to_units
+from experiments.engine import Ask, Experiment, Rows
+from experiments.points import Kind, Point, Record
 from experiments.tries import dynamics, figures, records, table, units
 from experiments.tries.config import PRESETS, TriesConfig, resolve
 from experiments.tries.units import TriesPoint
@@ -34,17 +33,9 @@ class Tries(Experiment[TriesConfig]):
         """The grid."""
         return [*units.grid(config), *dynamics.grid(config)]
 
-    def parts(self, config: TriesConfig, ask: Ask) -> list[Part]:
-        """One part a batch, weighted by about what it costs."""
-        return [
-            Part(
-                self.describe(points, None),
-                partial(ask, points),
-                len(points),
-                _module(points).work_of(points),
-            )
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return _module(points).work_of(points)
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One training of all seeds, and all that is made of it."""
