@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from experiments.audit import figures, records, table, units
 from experiments.audit.config import PRESETS, AuditConfig, resolve
 from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.points import Kind, Point, Record
-from experiments.pretrained import WHEELS, installed
+from experiments.pretrained import folder_files, not_installed
 from experiments.roles.text import SAMPLE, available, why_missing
 
 
@@ -53,19 +52,11 @@ class Audit(Experiment[AuditConfig]):
     def input_files(self, config: AuditConfig) -> list[str]:
         """The user's text, and the files of models that are folders; the others have fixed contents."""
         files = [config.text] if config.text not in ("", SAMPLE) else []
-        folders = [Path(name) for name in config.models if name not in WHEELS and installed(name)]
-        return [
-            *files,
-            *(str(path) for folder in folders for path in sorted(folder.iterdir()) if path.is_file()),
-        ]
+        return files + folder_files(config.models)
 
     def left_out(self, config: AuditConfig) -> list[Record]:
         """Models and texts that are not there."""
-        rows = [
-            {"what": name, "why": "it is not installed", "how_to_get": "make models"}
-            for name in config.models
-            if not installed(name)
-        ]
+        rows = not_installed(config.models)
         if not available(config.text):
             why, how = why_missing()
             rows.append({"what": "attention's graph on a text", "why": why, "how_to_get": how})

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from experiments import verses
 from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.points import Record
-from experiments.pretrained import WHEELS, installed
+from experiments.pretrained import folder_files, installed, not_installed
 from experiments.pruning import figures, table, units
 from experiments.pruning.config import PRESETS, PruningConfig, resolve
 from experiments.pruning.records import onset_rows, summary
@@ -58,19 +57,11 @@ class Pruning(Experiment[PruningConfig]):
     def input_files(self, config: PruningConfig) -> list[str]:
         """The user's text, and the files of models that are folders."""
         files = [] if config.text in ("", "sample") else verses.text_files(config.text)
-        folders = [Path(model) for model in config.models if model not in WHEELS and Path(model).is_dir()]
-        return [
-            *files,
-            *(str(path) for folder in folders for path in sorted(folder.iterdir()) if path.is_file()),
-        ]
+        return files + folder_files(config.models)
 
     def left_out(self, config: PruningConfig) -> list[Record]:
         """Models that are not installed; everything where there is no text."""
-        rows = [
-            {"what": model, "why": "the model is not installed", "how_to_get": "make models"}
-            for model in config.models
-            if not installed(model)
-        ]
+        rows = not_installed(config.models)
         if not _has_text(config):
             why = "there are no verses to measure on"
             rows.append({"what": "everything", "why": why, "how_to_get": "make text, or --text PATH"})

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -238,11 +239,8 @@ def test_figures_and_values_are_made_of_the_records(tmp_path):
 def test_a_run_from_the_command_line(tmp_path, text, capsys, monkeypatch):
     model = _model(causal=True)
     here = SimpleNamespace(installed=lambda name: name == "small", load=lambda name: model)
-    for module in (
-        units,
-        *(__import__(f"experiments.audit.{n}", fromlist=["x"]) for n in ("config", "experiment")),
-    ):
-        monkeypatch.setattr(module, "installed", here.installed)
+    for module in ("audit.units", "audit.config", "pretrained.load"):
+        monkeypatch.setattr(import_module(f"experiments.{module}"), "installed", here.installed)
     monkeypatch.setattr(units, "load", here.load)
     monkeypatch.setattr(EXPERIMENT, "input_files", lambda config: [])
     monkeypatch.setattr(EXPERIMENT, "plots", {})  # drawn above
@@ -258,9 +256,9 @@ def test_a_run_from_the_command_line(tmp_path, text, capsys, monkeypatch):
 
 
 def test_what_is_missing_is_said(monkeypatch):
-    experiment = __import__("experiments.audit.experiment", fromlist=["x"])
-    monkeypatch.setattr(experiment, "installed", lambda name: name != "smollm2-135m")
-    monkeypatch.setattr(experiment, "available", lambda text: False)
+    pretrained = import_module("experiments.pretrained.load")
+    monkeypatch.setattr(pretrained, "installed", lambda name: name != "smollm2-135m")
+    monkeypatch.setattr("experiments.audit.experiment.available", lambda text: False)
     rows = EXPERIMENT.left_out(QUICK)
     assert [(row["what"], row["how_to_get"]) for row in rows] == [
         ("smollm2-135m", "make models"),

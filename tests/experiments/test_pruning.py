@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import asdict, replace
+from importlib import import_module
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -308,7 +309,10 @@ def test_naming_models_leaves_out_what_is_done_with_others():
 
 
 def test_what_is_missing_is_left_out_and_said(monkeypatch, tmp_path):
-    monkeypatch.setattr("experiments.pruning.experiment.installed", lambda name: name == "minilm-l6")
+    for module in ("pruning.experiment", "pretrained.load"):
+        monkeypatch.setattr(
+            import_module(f"experiments.{module}"), "installed", lambda name: name == "minilm-l6"
+        )
     assert {p.model for p in EXPERIMENT.points(replace(ALL, text="sample"))} == {"minilm-l6"}
     [row] = EXPERIMENT.left_out(replace(ALL, text="sample"))
     assert (row["what"], row["how_to_get"]) == ("smollm2-135m", "make models")
