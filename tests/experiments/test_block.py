@@ -148,7 +148,7 @@ def test_each_verdict_can_hold_and_fail(monkeypatch):
     ("changes", "message"),
     [
         ({"controls": ("none",)}, "controls: expected names among"),
-        ({"context_size": 97}, "context_size: expected 2 to the 96 items"),
+        ({"context_size": 97}, "context_size: expected 2 to 96, got 97"),
         ({"full_items": 100}, "full_items: expected 0, or at least 4 contexts = 192"),
         ({"control_heads": 7}, "control_heads: expected a divisor of 48"),
         ({"full_heads": (3,)}, "full_heads: expected divisors of 16"),

@@ -102,7 +102,7 @@ def test_each_verdict_can_hold_and_fail():
     ("changes", "message"),
     [
         ({"d_models": (2,)}, "d_models: expected at least 4"),
-        ({"head_counts": ()}, "head_counts: expected different values, at least one"),
+        ({"head_counts": ()}, "head_counts: expected at least one, got none"),
         ({"seeds": 0}, "seeds: expected a positive integer"),
     ],
 )

@@ -275,7 +275,7 @@ def test_each_verdict_can_fail(claim, kind, wanted, changes):
         ({"scaling_sizes": ("96",)}, "scaling_sizes: expected MxD"),
         ({"joint_variants": ("adams",)}, "joint_variants: expected names among"),
         ({"family_degrees": (1, 33)}, "family_degrees: expected at most family_items // 2 = 32"),
-        ({"map_seeds": 0}, "map_seeds: expected positive"),
+        ({"map_seeds": 0}, "map_seeds: expected a positive integer"),
         ({"map_d_models": (8, 8)}, "map_d_models: expected different values"),
     ],
 )

@@ -237,12 +237,12 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     ("changes", "given", "message"),
     [
         ({"num_targets": (2, 2)}, {"num_targets"}, "num_targets: expected different values"),
-        ({"lengths": (0,)}, {"lengths"}, "lengths: expected positive numbers, got 0"),
+        ({"lengths": (0,)}, {"lengths"}, "lengths: expected positive integers, got 0"),
         ({"lengths": ()}, {"lengths"}, "lengths: expected at least one curve"),
         ({"learning_rates": ()}, set(), "learning_rates: expected at least one"),
         ({"num_train": 250}, set(), "num_train: expected a multiple of 100, got 250"),
         ({"fixed_width": 4}, set(), "fixed_width: expected at least one dimension for every head, got 4"),
-        ({"extra_heads": -1}, set(), "extra_heads: expected a positive integer, got -1"),
+        ({"extra_heads": -1}, set(), "extra_heads: expected 0 or a positive integer, got -1"),
     ],
 )
 def test_mistakes_are_named(changes, given, message):

@@ -132,7 +132,7 @@ def test_tables_values_and_the_figure_are_made_of_the_records(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_relations": ()}, "num_relations: expected different positive numbers"),
+        ({"num_relations": ()}, "num_relations: expected at least one, got none"),
         ({"seeds": 0}, "seeds: expected a positive integer, got 0"),
         ({"num_items": 31}, "num_items: expected at least 8 \\* num_relations = 32, got 31"),
     ],

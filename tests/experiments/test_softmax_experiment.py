@@ -96,9 +96,9 @@ def test_each_verdict_can_fail(claim, changed):
     ("changes", "message"),
     [
         ({"arms": ("gredy",)}, "arms: expected names among"),
-        ({"context_size": 97}, "context_size: expected 2 to the 96 items"),
+        ({"context_size": 97}, "context_size: expected 2 to 96, got 97"),
         ({"head_counts": (2, 2)}, "head_counts: expected different"),
-        ({"seeds": 0}, "seeds: expected a positive number"),
+        ({"seeds": 0}, "seeds: expected a positive integer"),
     ],
 )
 def test_mistakes_are_named(changes, message):

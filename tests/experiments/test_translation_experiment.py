@@ -205,9 +205,9 @@ def test_figures_and_tables(expected, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"arms": ("A", "X")}, "arms: expected some of A, B, F, M, S, got X"),
+        ({"arms": ("A", "X")}, "arms: expected names among A, B, F, M, S, got X"),
         ({"heads": (3,)}, "heads: expected divisors of d_model = 128, got 3"),
-        ({"heads": ()}, "heads: expected different values"),
+        ({"heads": ()}, "heads: expected at least one, got none"),
         ({"key_dims": (0,)}, "key_dims: expected positive"),
         ({"num_steps": 205}, "num_steps: expected a multiple of 10"),
         ({"num_steps": 100}, "num_steps: expected more than warmup"),

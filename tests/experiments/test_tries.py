@@ -361,7 +361,7 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     ("changes", "message"),
     [
         ({"num_heads": (3, 3)}, "num_heads: expected different values"),
-        ({"seeds": 0}, "seeds: expected positive numbers, got 0"),
+        ({"seeds": 0}, "seeds: expected a positive integer, got 0"),
         ({"ratios": (1, 2)}, "ratios: expected integers above 1"),
         ({"max_steps": 500}, "max_steps: expected a multiple of 400, got 500"),
         ({"highest_key_dim": 10}, "lowest_key_dim, highest_key_dim: expected a multiple"),
