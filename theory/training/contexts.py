@@ -33,7 +33,8 @@ from jaxtyping import Array, Float, Int
 
 from theory.channel import max_over_heads, project, soft_max_over_heads
 from theory.problems import seeded_rng
-from theory.training.joint import COLDEST, SETTLED, Params, Setting, penalties
+from theory.training.joint_loss import Params, penalties
+from theory.training.joint_options import COLDEST, SETTLED, Setting
 from theory.training.types import initial_factors
 
 

@@ -25,17 +25,9 @@ from jaxtyping import Array, Bool, Float, Float64
 from theory.channel import max_over_heads, project
 from theory.problems import seeded_rng
 from theory.recognition import Recovery, channel_scores, evaluate
-from theory.training.joint import (
-    PLAIN,
-    JointOptions,
-    Params,
-    Setting,
-    Whole,
-    edge_weight,
-    optimise,
-    scalars_of,
-    static_of,
-)
+from theory.training.joint import optimise, scalars_of, static_of
+from theory.training.joint_loss import Params, Whole, edge_weight
+from theory.training.joint_options import PLAIN, JointOptions, Setting
 from theory.training.types import check_batch
 
 SharedTrainer = Literal["joint", "alternate"]

@@ -32,7 +32,8 @@ from jaxtyping import Array, Bool, Float, Int
 from theory.channel import head_scores, project
 from theory.problems import seeded_rng
 from theory.training.greedy import train_greedy
-from theory.training.joint import Params, initial_params
+from theory.training.joint import initial_params
+from theory.training.joint_loss import Params
 from theory.training.types import check_batch
 
 Variant = Literal[
