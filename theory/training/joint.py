@@ -32,7 +32,6 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from theory.problems import seeded_rng
 from theory.training.joint_loss import Params, Whole, edge_weight
 from theory.training.joint_options import COLDEST, SETTLED, JointOptions, Setting
 from theory.training.types import Channel, check_batch, initial_factors
@@ -178,20 +177,12 @@ def initial_params(
     seeds: Sequence[int], *, num_heads: int, d_model: int, head_dim: int, max_head_dim: int, scale: float
 ) -> Params:
     """Draw the batch's initial weights, a pytree of arrays with a leading axis of seeds."""
-    shape = d_model, head_dim, max_head_dim, scale
-    factors = np.array(
-        [
-            [initial_factors(seeded_rng(seed, f"joint training, head {i}"), *shape) for i in range(num_heads)]
-            for seed in seeds
-        ]
+    names = [f"joint training, head {i}" for i in range(num_heads)]
+    query, key = initial_factors(
+        seeds, names, d_model=d_model, head_dim=head_dim, max_head_dim=max_head_dim, scale=scale
     )
     zeros = jnp.zeros((len(seeds),), jnp.float32)
-    return {
-        "query": jnp.asarray(factors[:, :, 0]),
-        "key": jnp.asarray(factors[:, :, 1]),
-        "log_scale": zeros,
-        "offset": zeros,
-    }
+    return {"query": jnp.asarray(query), "key": jnp.asarray(key), "log_scale": zeros, "offset": zeros}
 
 
 def optimise_jointly(

@@ -21,10 +21,13 @@ Params = dict[str, Array]
 
 def edge_weight(adjacency: Bool[np.ndarray, "b m m"], options: JointOptions) -> float:
     """Weight of an edge in the loss."""
-    if options.positive_weight is not None:
-        return options.positive_weight
-    positive = float(adjacency[0].sum())
-    return float(np.sqrt((adjacency[0].size - positive) / positive))
+    return balanced_weight(adjacency) if options.positive_weight is None else options.positive_weight
+
+
+def balanced_weight(adjacency: Bool[np.ndarray, "b m m"]) -> float:
+    """``sqrt(non-edges / edges)`` of problems that all have as many edges."""
+    edges = int(adjacency[0].sum())
+    return float(np.sqrt((adjacency[0].size - edges) / edges))
 
 
 def penalties(
