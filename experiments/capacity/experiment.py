@@ -21,6 +21,7 @@ class Capacity(Experiment[CapacityConfig]):
     summary = "how many key dimensions a graph needs, for every head count: measured, predicted, proven"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
     tables = (table.threshold_cells, table.ceiling_cells, table.real_cells)
 
     def resolve(self, config: CapacityConfig, given: Collection[str]) -> CapacityConfig:
@@ -94,10 +95,6 @@ class Capacity(Experiment[CapacityConfig]):
     def estimate(self, points: Sequence[Any], records: Sequence[Record]) -> str:
         """The threshold or ceiling as it is known so far."""
         return _estimate_text(points, records)
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
 
 
 def _curve(point: TrainedPoint) -> plan.Curve:
