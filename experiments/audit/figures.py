@@ -15,7 +15,6 @@ from experiments.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, Loo
 _AT_RANK: dict[str, Any] = style.PREDICTION | {"color": GREY, "linestyle": (0, (1.2, 1.4))}
 _EFFECTIVE = Look("effective rank of a head", VERMILLION, "o")
 _STABLE = Look("stable rank of a head", BLUE, "^", filled=False)
-_EDGES = Look("edges of attention's graph", VERMILLION, "o")
 _AGAIN = Look("known edge met again", GREEN, "s")
 _RANDOM = Look("type of the context at random", GREY, "D", filled=False)
 _SINK = Look("tokens that attend a special one most", PURPLE, "v", filled=False)

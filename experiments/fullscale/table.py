@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments import claims
 from experiments.fullscale.config import FREE
-from experiments.reading import Record, records, select
+from experiments.reading import records, select
 from experiments.tables import Cells, markdown_of
 
 
@@ -145,8 +145,3 @@ BLOCKS = {
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
-
-
-def seeds_of(rows: list[Record]) -> int:
-    """Seeds run."""
-    return len({row["seed"] for row in rows})

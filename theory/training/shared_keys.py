@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -30,8 +29,6 @@ from theory.training.joint_loss import Params, Whole, edge_weight
 from theory.training.joint_options import PLAIN, JointOptions, Setting
 from theory.training.types import check_batch
 
-SharedTrainer = Literal["joint", "alternate"]
-SHARED_TRAINERS: tuple[SharedTrainer, ...] = ("joint", "alternate")
 JOINT_PURPOSE = "joint training, shared keys"
 """Of the random numbers that joint training starts from, for `initial_weights`."""
 
