@@ -52,8 +52,7 @@ def resolve(config: AuditConfig, given: Collection[str]) -> AuditConfig:
     checks.different(config)
     checks.some(config, "models", "growth")
     check_names(config.models)
-    if config.num_contexts < 2 or config.num_contexts % 2:
-        raise ValueError(f"num_contexts: expected an even number of at least 2, got {config.num_contexts}")
+    checks.multiple(config, num_contexts=2)
     checks.least(config, length=4)
     parts = list(config.growth)
     if parts != sorted(parts) or parts[-1] != 1:

@@ -62,10 +62,7 @@ def resolve(config: BandsConfig, given: Collection[str]) -> BandsConfig:
                 raise ValueError(
                     f"{field.name}: expected different multiples of {heads} up to {most}, got {value}"
                 )
-    if config.embedding not in ("minilm-pca", "minilm-pca-whitened"):
-        raise ValueError(
-            f"embedding: expected 'minilm-pca' or 'minilm-pca-whitened', got {config.embedding!r}"
-        )
+    checks.known(config, embedding=("minilm-pca", "minilm-pca-whitened"))
     most = len(KINDS) * min(Counter(load_word_relations().kinds).values())
     if config.num_pairs % len(KINDS) or config.num_pairs > most:
         raise ValueError(

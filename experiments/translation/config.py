@@ -123,12 +123,10 @@ def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationCon
             raise ValueError(
                 f"{name}: expected more than warmup = {config.warmup}, got {getattr(config, name)}"
             )
-    checks.multiple(config, tuning_steps=STEP_UNIT, num_steps=STEP_UNIT)
+    checks.multiple(config, d_model=2, tuning_steps=STEP_UNIT, num_steps=STEP_UNIT)
     checks.least(config, length=2, vocab_size=256 + len(SPECIAL))
     if config.dropout_rate >= 1:
         raise ValueError(f"dropout_rate: expected a number in [0, 1), got {config.dropout_rate}")
-    if config.d_model % 2:
-        raise ValueError(f"d_model: expected an even number, got {config.d_model}")
     for heads in (*(config.heads if "A" in config.arms else ()), config.standard_heads):
         if config.d_model % heads:
             raise ValueError(f"heads: expected divisors of d_model = {config.d_model}, got {heads}")

@@ -271,7 +271,7 @@ def test_what_is_missing_is_said(monkeypatch):
     [
         ({"models": ()}, set(), "models: expected at least one, got none"),
         ({"models": ("minilm-l6", "minilm-l6")}, set(), "models: expected different values"),
-        ({"num_contexts": 7}, set(), "num_contexts: expected an even number"),
+        ({"num_contexts": 7}, set(), "num_contexts: expected a multiple of 2, got 7"),
         ({"length": 3}, set(), "length: expected at least 4, got 3"),
         ({"random_draws": 0}, set(), "random_draws: expected a positive integer, got 0"),
         ({"growth": (0.5, 0.9)}, set(), "growth: expected ascending parts up to 1"),
