@@ -95,6 +95,15 @@ PRESETS = {
         gated_models=(),
         timed_models=(),
     ),
+    # The same on the larger one, on half as many tokens: about an hour and a half.
+    "smollm": PruningConfig(
+        models=("smollm2-135m",),
+        orders=ORDERS,
+        random_orders=20,
+        ablated_models=("smollm2-135m",),
+        gated_models=(),
+        timed_models=(),
+    ),
 }
 
 
