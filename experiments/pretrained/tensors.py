@@ -59,12 +59,15 @@ class Tensors:
         Raises:
             ValueError: naming those left.
         """
-        left = sorted(name for name in self._left if not re.fullmatch(ignored, name))
-        if left:
-            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-            raise ValueError(
-                f"{self.source}: expected only tensors of the model, got {', '.join(left[:3])}{more}"
-            )
+        self._left = {name for name in self._left if not re.fullmatch(ignored, name)}
+        if self._left:
+            raise ValueError(f"{self.source}: expected only tensors of the model, got {self.some()}")
+
+    def some(self) -> str:
+        """The first names of those that are left, for an error."""
+        left = sorted(self._left)
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        return f"{', '.join(left[:3]) or 'none'}{more}"
 
 
 def from_folder(folder: Path) -> Tensors:
