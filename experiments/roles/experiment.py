@@ -9,9 +9,9 @@ from typing import Any
 
 from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.points import Record
-from experiments.pretrained import WHEELS, installed
+from experiments.pretrained import input_files, installed, sizes
 from experiments.roles import figures, naming, records, table, text, treebank, units
-from experiments.roles.config import PRESETS, RolesConfig, resolve, sizes
+from experiments.roles.config import PRESETS, RolesConfig, resolve
 from experiments.roles.units import DependencyPoint, ExamplePoint, HeadPoint
 
 
@@ -32,8 +32,8 @@ class Roles(Experiment[RolesConfig]):
         """For each model that is there: its heads, then examples of their roles; its distances; its dependencies."""
         parts = []
         for model in _present(config):
-            layers, heads, causal = sizes(model)
-            work = layers * (50.0 if causal else 6.0)
+            layers, heads = sizes(model).num_layers, sizes(model).num_heads
+            work = layers * (50.0 if sizes(model).causal else 6.0)
             plan: list[tuple[str, list[Any], float]] = []
             for control, more in ((False, ""), (True, ", random weights")):
                 share = config.control_segments if control else config.num_segments
@@ -83,16 +83,8 @@ class Roles(Experiment[RolesConfig]):
 
     def input_files(self, config: RolesConfig) -> list[str]:
         """Files that the configuration names. Those of the default places and of the wheels have fixed contents."""
-        files = [config.text] if config.text not in ("", text.SAMPLE) else []
-        files += [str(treebank.find(config.ud))] if config.ud else []
-        for model in config.models:
-            if model not in WHEELS:
-                files += [
-                    str(path)
-                    for path in sorted(Path(model).iterdir())
-                    if path.suffix in (".json", ".safetensors")
-                ]
-        return files
+        own = [str(treebank.find(config.ud))] if config.ud else []
+        return own + input_files(config.models, config.text, sample=text.SAMPLE)
 
     def left_out(self, config: RolesConfig) -> list[Record]:
         """Models, text or treebank that are not here."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from experiments.points import Kind, Record
-from experiments.pretrained import PretrainedModel, load, random_weights
+from experiments.pretrained import PretrainedModel, load, random_weights, sizes
 from experiments.roles import dependency, mds, measure, text, treebank
-from experiments.roles.config import RELATIONS, RolesConfig, sizes
+from experiments.roles.config import RELATIONS, RolesConfig
 
 CONTROL_SEED = 0
 EXAMPLE = "She opened the letter slowly, read it twice, and put it back into her coat."
@@ -147,9 +147,9 @@ KINDS = {
 
 def head_points(config: RolesConfig, model: str, *, control: bool = False) -> list[HeadPoint]:
     """All heads of a model; none where nothing can be measured."""
-    layers, heads, causal = sizes(model)
+    size = sizes(model)
     there = text.available(config.text)
-    if not there and not causal:
+    if not there and not size.causal:
         return []
     segments = config.control_segments if control else config.num_segments
     kind = ControlHeadPoint if control else HeadPoint
@@ -161,11 +161,11 @@ def head_points(config: RolesConfig, model: str, *, control: bool = False) -> li
             config.text if there else None,
             segments if there else None,
             config.segment_length if there else None,
-            config.repeated_sequences if causal else None,
-            config.repeated_length if causal else None,
+            config.repeated_sequences if size.causal else None,
+            config.repeated_length if size.causal else None,
         )
-        for layer in range(layers)
-        for head in range(heads)
+        for layer in range(size.num_layers)
+        for head in range(size.num_heads)
     ]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from experiments.pretrained import WHEELS, forward, installed, load, wheel_files
+from experiments.pretrained import WHEELS, Sizes, forward, installed, load, sizes, wheel_files
 from experiments.pretrained.load import Wheel, _load_wheel
 from tests.experiments import small_models
 from tests.experiments.pretrained_reference import SMALL_GOLDEN
@@ -264,6 +264,38 @@ def test_an_index_without_a_map_is_refused(tmp_path):
         (tmp_path / "m" / "model.safetensors.index.json").write_text(content)
         with pytest.raises(ValueError, match=r"index\.json: expected a weight_map"):
             load(tmp_path / "m")
+
+
+def test_sizes_of_a_folder_are_those_of_the_loaded_model(kind, tmp_path):
+    folder = write(tmp_path / kind, kind)
+    config = load(folder).config
+    (folder / "tokenizer.json").unlink()
+    assert sizes(str(folder)) == tuple(getattr(config, field) for field in Sizes._fields)
+    change(folder, model_type="t5")
+    with pytest.raises(
+        ValueError, match=r"models: model_type: expected one of bert.*, got 't5' in .*config\.json"
+    ):
+        sizes(str(folder))
+
+
+@pytest.mark.parametrize("experiment", ["roles", "pruning", "audit", "conversion"])
+def test_files_that_are_read_are_those_whose_change_makes_another_run(tmp_path, experiment):
+    own = importlib.import_module(f"experiments.{experiment}.experiment").EXPERIMENT
+    llama, bert = (write(tmp_path / kind, kind) for kind in ("llama", "bert"))
+    text = tmp_path / "text.txt"
+    text.write_text("a line\n" * 10)
+    for folder in (llama, bert):
+        for name in ("README.md", "training_args.json", "pytorch_model.bin", "other.safetensors"):
+            (folder / name).write_text("not read")
+    weights = ["model.safetensors.index.json"] + [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    wanted = {str(llama / name) for name in ("config.json", "tokenizer.json", *weights)} | {str(text)}
+    if experiment == "conversion":
+        config = replace(own.presets["quick"], model=str(llama), text=str(text))
+    else:
+        wanted |= {str(bert / name) for name in ("config.json", "tokenizer.json", "model.safetensors")}
+        config = replace(own.presets["quick"], models=(str(llama), str(bert), "minilm-l6"), text=str(text))
+    assert set(own.input_files(config)) == wanted
+    assert not set(own.input_files(replace(config, text=""))) & {str(text)}
 
 
 @pytest.mark.parametrize("experiment", ["roles", "pruning", "audit"])
