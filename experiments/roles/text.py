@@ -65,8 +65,12 @@ def segments(
         texts: passages.
         length: tokens of a segment, at most.
         count: segments, at most as many as passages.
+
+    Raises:
+        ValueError: for more.
     """
-    count = min(count, len(texts))
+    if count > len(texts):
+        raise ValueError(f"num_segments: expected at most the {len(texts)} passages of the text, got {count}")
     room = length - len(tokenizer.prefix) - len(tokenizer.suffix)
     for i in range(count):
         start, end = i * len(texts) // count, (i + 1) * len(texts) // count
