@@ -212,8 +212,8 @@ def _heads(model: PretrainedModel, points: Sequence[HeadPoint]) -> list[Record]:
         passages = text.passages(first.text)
         pieces = text.segments(model.tokenizer, passages, first.segment_length, first.num_segments)
         scores = measure.text_scores(model, params, pieces, first.segment_length)
-        if not model.config.causal:
-            del scores["sink"]
+        for name in _not_of(model):
+            del scores[name]
     num_tokens = scores.pop("num_tokens", None)
     if first.repeated_sequences and first.repeated_length:
         scores |= measure.repeated_scores(model, params, first.repeated_sequences, first.repeated_length)
@@ -226,6 +226,12 @@ def _heads(model: PretrainedModel, points: Sequence[HeadPoint]) -> list[Record]:
             row["offset"] = int(row["offset"])
         records.append(row | {"num_tokens": num_tokens})
     return records
+
+
+def _not_of(model: PretrainedModel) -> list[str]:
+    """Scores on a text that do not apply: a causal model sees nothing behind a token, and only there is a sink."""
+    names = ["next"] if model.config.causal else ["sink"]
+    return names if model.tokenizer.suffix else [*names, "separator"]
 
 
 def _dependencies(model: PretrainedModel, points: Sequence[DependencyPoint]) -> list[Record]:

@@ -54,11 +54,11 @@ def test_every_head_has_its_scores(name):
         assert len(rows[kind]) == len(expected)
         for row in rows[kind]:
             causal = sizes(row["model"]).causal
-            shares = [row[s] for s in ("previous", "next", "self", "first", "delimiter", "confidence")]
+            shares = [row[s] for s in ("previous", "self", "first", "delimiter", "confidence")]
             assert all(0 <= share <= 1 + 1e-6 for share in shares)
             assert -1e-6 <= row["entropy"] <= row["uniform_entropy"] + 1e-6
-            assert (row["induction"] is None) == (row["sink"] is None) == (not causal)
-            assert not causal or row["next"] == 0
+            null = {score for score in units.SCORES if row[score] is None}
+            assert null == ({"next", "separator"} if causal else {"induction", "previous_random", "sink"})
             assert row["num_tokens"] > 1000
 
 
