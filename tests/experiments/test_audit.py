@@ -239,6 +239,25 @@ def test_each_verdict_can_fail(claim, kind, change):
     assert set(verdicts.values()) == {"held"}
 
 
+def test_how_often_the_text_has_to_be_doubled_is_counted():
+    """Edges times 1.5, items times 1.2 with each doubling, against what the layer holds of as many items."""
+    parts = [
+        {"contexts": c, "items": i, "edges": e} for c, i, e in ((4, 9, 9), (8, 1000, 120), (16, 1200, 180))
+    ]
+    row = {"num_heads": 4, "head_dim": 8, "d_model": 64, "vocab_size": 10**6, "items": 1200, "edges": 180}
+    row |= {"counts": parts}
+    for heads, given, wanted in ((4, None, 3), (2, 2, 1)):
+        held = [partition_max_edges(round(1200 * 1.2**n), 64, heads, 8) for n in range(4)]
+        assert wanted == next(n for n in range(4) if 180 * 1.5**n > held[n])
+        assert records.doublings(row, given) == wanted
+    assert records.doublings(row | {"edges": 10**6}) == 0
+    assert records.doublings(row | {"counts": parts[-1:]}) is None
+    slower = [parts[1] | {"contexts": 4}, parts[2]]  # the same growth over two doublings
+    assert records.doublings(row | {"counts": slower}) == 5
+    none = [parts[2] | {"contexts": 8}, parts[2]]
+    assert records.doublings(row | {"counts": none}) is None
+
+
 def test_figures_and_values_are_made_of_the_records(tmp_path):
     data = _data()
     names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
@@ -248,6 +267,11 @@ def test_figures_and_values_are_made_of_the_records(tmp_path):
     assert found["smollm2-135m.median_recurrence"] == "30%"
     assert found["smollm2-135m.layers_beyond"] == "30"
     assert found["claims.held"] == found["claims.judged"] == "4"
+    assert found["minilm-l6.doubling-most"] == "1.90"
+    assert found["minilm-l6.recurrence-least"] == found["minilm-l6.recurrence-most"] == "30%"
+    made = table.claims_cells(data)
+    assert made is not None
+    assert [line[0] for line in made.rows] == ["rank", "vocabulary", "text", "not fixed"]
     without = {"records": {"layers": data["records"]["layers"], "graphs": []}}
     made = without["records"] | records.summary(without["records"])
     assert {row["verdict"] for row in made["claims"]} == {"held", "not_run"}
