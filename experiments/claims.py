@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from experiments.points import Record
-from experiments.progress import show_lines
 from experiments.reading import records
-from experiments.tables import Cells
+from experiments.tables import Cells, show_lines
 
 Verdict = tuple[bool, str]
 """Whether it came out as expected, and the numbers that say so."""

@@ -18,8 +18,8 @@ from rich.console import Console
 
 from experiments import commands, everything, plan
 from experiments.engine import EXPERIMENTS, load
-from experiments.progress import show_lines
 from experiments.runner import BatchError
+from experiments.tables import show_lines
 from experiments.workers import EXECUTORS
 
 

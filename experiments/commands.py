@@ -36,11 +36,12 @@ from experiments.files import (
     refuse_another_run,
 )
 from experiments.points import from_unit
-from experiments.progress import Watch, show_lines, status_lines, unfinished_parts
+from experiments.progress import Watch, status_lines, unfinished_parts
 from experiments.restoring import batches, check_contents
 from experiments.restoring import restore as restore_batches
 from experiments.runner import BatchError, Runner
 from experiments.store import Store, canonical, read_lines
+from experiments.tables import show_lines
 from experiments.workers import choose, make_executor, stop_executor
 
 INTERRUPTED = 130

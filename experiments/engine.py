@@ -45,9 +45,9 @@ Where the next point depends on answers (a search), override `Experiment.parts`:
 given; the same parts with an ``ask`` that only looks into a store give the records of a run, finished or not.
 
 Further hooks, all with defaults: `summary_of` (what is located from the records), `resolve` (check and complete a
-configuration), `program` (what a batch needs compiled: two workers then seldom compile the same), `check_mesh`,
-`input_files`, `left_out` (what cannot be run here), `describe`, `group` and `estimate` (what a watcher sees), `plot`
-and `show` (what a reader sees).
+configuration), `work` (of a batch of the grid), `program` (what a batch needs compiled: two workers then seldom
+compile the same), `check_mesh`, `input_files`, `left_out` (what cannot be run here), `describe`, `group` and
+`estimate` (what a watcher sees), `plots` and `tables`, or `plot` and `show` (what a reader sees).
 """
 
 from __future__ import annotations
@@ -55,13 +55,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.console import Console
 
+from experiments.claims import show_claims
+from experiments.drawing import Drawn, draw_all
 from experiments.points import Kind, Point, Record, to_units
+from experiments.tables import Cells
 
 EXPERIMENTS = {
     "capacity": "experiments.capacity.experiment:EXPERIMENT",
@@ -114,6 +118,11 @@ class Part:
     weight: float = 1.0
 
 
+def costliest_first(parts: Iterable[Part]) -> list[Part]:
+    """Parts in an order in which none is left for the end that takes long."""
+    return sorted(parts, key=lambda part: -part.weight)
+
+
 class Experiment(Generic[C]):
     """What an experiment tells the engine; see the module's docstring.
 
@@ -122,12 +131,16 @@ class Experiment(Generic[C]):
         summary: one line.
         presets: configurations by name; ``smoke`` runs in seconds, ``quick`` in minutes.
         kinds: its kinds of points by name.
+        plots: what draws each figure of a final file's contents, by name.
+        tables: what makes each table of a final file's contents, None where it has no records for it.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     presets: Mapping[str, C]
     kinds: ClassVar[Mapping[str, Kind]]
+    plots: ClassVar[Mapping[str, Callable[[Mapping[str, Any]], Drawn]]] = {}
+    tables: ClassVar[Sequence[Callable[[Mapping[str, Any]], Cells | None]]] = ()
 
     def resolve(self, config: C, given: Collection[str]) -> C:
         """Complete and check a configuration of which the user named the fields ``given``; raise ValueError."""
@@ -140,9 +153,13 @@ class Experiment(Generic[C]):
     def parts(self, config: C, ask: Ask) -> list[Part]:
         """The experiment as parts: here every batch of the grid."""
         return [
-            Part(self.describe(points, None), lambda points=points: ask(points), points=len(points))
+            Part(self.describe(points, None), partial(ask, points), len(points), self.work(points))
             for _, points in to_units(self.kinds, self.points(config))
         ]
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much work a batch of the grid is beside others, about."""
+        return 1.0
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """The records of one batch, in the order of its points."""
@@ -191,10 +208,14 @@ class Experiment(Generic[C]):
 
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures of a final file's contents; returns the paths."""
-        return []
+        return draw_all(self.name, self.plots, data, folder, stem) if self.plots else []
 
     def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables of a final file's contents."""
+        """Print the tables of a final file's contents, and what was expected and found."""
+        for make in self.tables:
+            if (cells := make(data)) is not None:
+                console.print(cells.rich())
+        show_claims(console, data)
 
 
 def load(name: str) -> Experiment[Any]:

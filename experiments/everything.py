@@ -29,9 +29,9 @@ from experiments.engine import EXPERIMENTS, load
 from experiments.environment import cores
 from experiments.files import json_values, places, read_final
 from experiments.points import Record, Unit
-from experiments.progress import duration, show_lines, unfinished_parts
+from experiments.progress import duration, unfinished_parts
 from experiments.store import Line, canonical, read_lines
-from experiments.tables import Cells
+from experiments.tables import Cells, show_lines
 
 FIGURES = Path(__file__).parents[1] / "figures"
 

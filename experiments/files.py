@@ -18,7 +18,7 @@ from rich.console import Console
 from experiments.collecting import collect
 from experiments.engine import Experiment
 from experiments.environment import versions
-from experiments.progress import number_of, seconds_of, show_lines
+from experiments.progress import number_of, seconds_of
 from experiments.store import (
     SCHEMA,
     Line,
@@ -29,6 +29,7 @@ from experiments.store import (
     read_lines,
     write_json,
 )
+from experiments.tables import show_lines
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import tyro
 from rich.console import Console
 
 from experiments.cache.models import MODELS, Model
-from experiments.progress import show_lines
-from experiments.tables import Cells
+from experiments.tables import Cells, show_lines
 from theory.bounds import max_edges
 from theory.cache_capacity import latent_width, shared_key_width
 from theory.planner import HEAD_COUNTS, HeadCount, Plan, plan

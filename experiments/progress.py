@@ -273,9 +273,3 @@ def _pace(done: dict[str, Line], parts: Sequence[Part], left: Sequence[int]) -> 
         return ""
     spent = sum(seconds_of(line, "total") or 0.0 for line in done.values())
     return f", {duration(spent)} of computing, last batch {duration(max(0.0, time.time() - max(times)))} ago"
-
-
-def show_lines(console: Console, lines: Sequence[str]) -> None:
-    """Print lines as they are."""
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -1,10 +1,11 @@
-"""Tables of results before they have a form: for the terminal and, the same, in Markdown."""
+"""Tables of results before they have a form: for the terminal and, the same, in Markdown; and lines of text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -62,3 +63,9 @@ def markdown_of(make: Callable[[Mapping[str, Any]], Cells | None]) -> Callable[[
         return cells.markdown() if cells is not None else "No records.\n"
 
     return block
+
+
+def show_lines(console: Console, lines: Sequence[str]) -> None:
+    """Print lines as they are."""
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -122,23 +122,6 @@ def least_cover(ownable: Bool[np.ndarray, " sets"]) -> int | None:
     return count
 
 
-def least_full_rank_heads(
-    embeddings: Float[np.ndarray, "m d"], adjacency: Bool[np.ndarray, "m m"]
-) -> Bracket:
-    """Least number of heads with ``d_k >= d``: exact, unless a set was undecided.
-
-    Then the lower end counts such sets, with all above them, as ownable.
-
-    Raises:
-        ValueError: too many edges, no edges, or an edge that no head can own.
-    """
-    sets = full_rank_sets(embeddings, adjacency)
-    high = least_cover(sets.ownable)
-    if high is None:
-        raise ValueError("embeddings: expected items such that every edge can be owned, got one that cannot")
-    return Bracket(1 if sets.undecided else high, high)
-
-
 def _ratio_range(embeddings: np.ndarray, top: int, bottom: int) -> tuple[float, float] | None:
     """Range of ``-a_bottom / a_top`` over ``a = X w`` with its maximum at ``top``, its minimum at ``bottom``."""
     d = embeddings.shape[1]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from experiments import checks
 from experiments.pretrained import check_names, installed
 from experiments.roles.text import SAMPLE, passages
 
@@ -47,21 +48,14 @@ def resolve(config: AuditConfig, given: Collection[str]) -> AuditConfig:
         ValueError: naming a field, what was expected and what came.
         FileNotFoundError: for a model or text that the user named and that is not there.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple) and len(set(value)) < len(value):
-            raise ValueError(f"{field.name}: expected different values, got {value}")
-    if not config.models:
-        raise ValueError("models: expected at least one, got none")
+    checks.positive(config)
+    checks.different(config)
+    checks.some(config, "models", "growth")
     check_names(config.models)
-    if config.num_contexts < 2 or config.num_contexts % 2:
-        raise ValueError(f"num_contexts: expected an even number of at least 2, got {config.num_contexts}")
-    if config.length < 4:
-        raise ValueError(f"length: expected at least 4 tokens, got {config.length}")
-    if config.random_draws < 1:
-        raise ValueError(f"random_draws: expected a positive integer, got {config.random_draws}")
+    checks.multiple(config, num_contexts=2)
+    checks.least(config, length=4)
     parts = list(config.growth)
-    if not parts or parts != sorted(parts) or parts[0] <= 0 or parts[-1] != 1:
+    if parts != sorted(parts) or parts[-1] != 1:
         raise ValueError(f"growth: expected ascending parts up to 1, got {config.growth}")
     if "models" in given:
         for name in config.models:

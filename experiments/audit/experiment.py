@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
-
-from rich.console import Console
+from typing import ClassVar
 
 from experiments.audit import figures, records, table, units
 from experiments.audit.config import PRESETS, AuditConfig, resolve
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Kind, Point, Record, to_units
-from experiments.pretrained import WHEELS, installed
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Kind, Point, Record
+from experiments.pretrained import folder_files, not_installed
 from experiments.roles.text import SAMPLE, available, why_missing
 
 
@@ -27,6 +22,8 @@ class Audit(Experiment[AuditConfig]):
     )
     presets = PRESETS
     kinds: ClassVar[Mapping[str, Kind]] = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.rank_cells, table.graph_cells)
 
     def resolve(self, config: AuditConfig, given: Collection[str]) -> AuditConfig:
         """Check a configuration."""
@@ -37,17 +34,12 @@ class Audit(Experiment[AuditConfig]):
         return list(units.grid(config))
 
     def parts(self, config: AuditConfig, ask: Ask) -> list[Part]:
-        """One part for each model's weights, and one for its attention; the slow ones first."""
-        parts = [
-            Part(
-                self.describe(points, None),
-                partial(ask, points),
-                len(points),
-                1.0 if unit["kind"] == "layers" else 10.0,
-            )
-            for unit, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """Attention on a text takes longer than weights."""
+        return 1.0 if isinstance(points[0], units.LayerPoint) else 10.0
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """All layers of one model."""
@@ -60,19 +52,11 @@ class Audit(Experiment[AuditConfig]):
     def input_files(self, config: AuditConfig) -> list[str]:
         """The user's text, and the files of models that are folders; the others have fixed contents."""
         files = [config.text] if config.text not in ("", SAMPLE) else []
-        folders = [Path(name) for name in config.models if name not in WHEELS and installed(name)]
-        return [
-            *files,
-            *(str(path) for folder in folders for path in sorted(folder.iterdir()) if path.is_file()),
-        ]
+        return files + folder_files(config.models)
 
     def left_out(self, config: AuditConfig) -> list[Record]:
         """Models and texts that are not there."""
-        rows = [
-            {"what": name, "why": "it is not installed", "how_to_get": "make models"}
-            for name in config.models
-            if not installed(name)
-        ]
+        rows = not_installed(config.models)
         if not available(config.text):
             why, how = why_missing()
             rows.append({"what": "attention's graph on a text", "why": why, "how_to_get": how})
@@ -82,16 +66,6 @@ class Audit(Experiment[AuditConfig]):
         """One line on a batch."""
         what = "weights" if isinstance(points[0], units.LayerPoint) else "attention on the text"
         return f"{points[0].model}: {what} of {len(points)} layers"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Audit()

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import Record, records
 from experiments.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, Look
 
 _AT_RANK: dict[str, Any] = style.PREDICTION | {"color": GREY, "linestyle": (0, (1.2, 1.4))}
 _EFFECTIVE = Look("effective rank of a head", VERMILLION, "o")
 _STABLE = Look("stable rank of a head", BLUE, "^", filled=False)
-_EDGES = Look("edges of attention's graph", VERMILLION, "o")
 _AGAIN = Look("known edge met again", GREEN, "s")
 _RANDOM = Look("type of the context at random", GREY, "D", filled=False)
 _SINK = Look("tokens that attend a special one most", PURPLE, "v", filled=False)
 _LAYERS = ((0.0, BLUE, "o"), (0.5, ORANGE, "^"), (1.0, VERMILLION, "s"))
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, and write down what each one shows.
-
-    Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
-    """
-    return draw_all("audit", _FIGURES, data, out_dir, stem)
 
 
 def ranks(data: Mapping[str, Any]) -> Drawn:
@@ -160,8 +149,9 @@ def _ticks(count: int) -> list[int]:
     return list(range(0, count, step))
 
 
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {
+FIGURES = {
     "ranks": ranks,
     "graph": graph,
     "fixed": fixed,
 }
+"""What draws each figure, by name."""

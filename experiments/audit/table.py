@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from experiments.reading import Record, records
 from experiments.tables import Cells, markdown_of
 
@@ -74,11 +72,6 @@ def graph_cells(data: Mapping[str, Any]) -> Cells | None:
 
 BLOCKS = {"ranks": markdown_of(rank_cells), "graphs": markdown_of(graph_cells)}
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    return [cells.rich() for make in (rank_cells, graph_cells) if (cells := make(data)) is not None]
 
 
 def _some(rows: Sequence[Record]) -> list[Record]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 
+from experiments import checks
 from theory.word_relations import KINDS, load_word_relations
 
 
@@ -51,21 +52,17 @@ def resolve(config: BandsConfig, given: Collection[str]) -> BandsConfig:
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
+    checks.positive(config)
     for field in fields(config):
         value = getattr(config, field.name)
-        if isinstance(value, int) and value < 1:
-            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
         if isinstance(value, tuple):
             heads = len(KINDS) if field.name == "by_kind" else config.num_heads
             most = heads * config.d_model
-            if len(set(value)) < len(value) or any(b < 1 or b % heads or b > most for b in value):
+            if len(set(value)) < len(value) or any(b % heads or b > most for b in value):
                 raise ValueError(
                     f"{field.name}: expected different multiples of {heads} up to {most}, got {value}"
                 )
-    if config.embedding not in ("minilm-pca", "minilm-pca-whitened"):
-        raise ValueError(
-            f"embedding: expected 'minilm-pca' or 'minilm-pca-whitened', got {config.embedding!r}"
-        )
+    checks.known(config, embedding=("minilm-pca", "minilm-pca-whitened"))
     most = len(KINDS) * min(Counter(load_word_relations().kinds).values())
     if config.num_pairs % len(KINDS) or config.num_pairs > most:
         raise ValueError(

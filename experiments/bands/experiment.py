@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from collections.abc import Collection, Hashable, Sequence
 
 from experiments.bands import figures, records, table, units
 from experiments.bands.config import PRESETS, BandsConfig, resolve
 from experiments.bands.units import BandsPoint
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Record, to_units
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Record
 from theory.embeddings import minilm_available
 
 
@@ -25,6 +19,8 @@ class Bands(Experiment[BandsConfig]):
     summary = "real relations between words: does the winning head depend on the kind, do heads read other directions"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.arms_cells,)
 
     def resolve(self, config: BandsConfig, given: Collection[str]) -> BandsConfig:
         """Check a configuration."""
@@ -35,12 +31,12 @@ class Bands(Experiment[BandsConfig]):
         return units.grid(config)
 
     def parts(self, config: BandsConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the wide ones first."""
-        parts = [
-            Part(self.describe(points, None), partial(ask, points), len(points), float(points[0].head_dim))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[BandsPoint]) -> float:
+        """The wide heads cost the most."""
+        return points[0].head_dim
 
     def compute(self, points: Sequence[BandsPoint]) -> list[Record]:
         """All seeds of one arm."""
@@ -69,16 +65,6 @@ class Bands(Experiment[BandsConfig]):
             return said
         exact = sum(row["exact_recovery"] for row in records)
         return f"{said}: {exact} of {len(records)} exact"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figure."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Bands()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from experiments import style
 from experiments.bands.table import NAMES, sorted_arms
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import Record, records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, VERMILLION, Look
 
@@ -21,11 +20,6 @@ _LOOKS = {
     ("words", "by-kind"): Look("one head a kind", GREEN, "D"),
 }
 _CHANCE = Look("shuffled kinds / random subspaces, 95%", BLACK, "_")
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    return draw_all("bands", {"heads": heads}, data, out_dir, stem)
 
 
 def heads(data: Mapping[str, Any]) -> Drawn:
@@ -74,3 +68,7 @@ def _column(axes: Axes, x: int, rows: Sequence[Record], look: Look, name: str) -
         values = sorted(row[end] for row in rows)
         if values:
             axes.plot([x - 0.4, x + 0.4], [values[len(values) // 2]] * 2, color=BLACK, linewidth=0.9)
+
+
+FIGURES = {"heads": heads}
+"""What draws each figure, by name."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.reading import Record, records
 from experiments.tables import Cells, markdown_of
@@ -88,8 +86,3 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
 BLOCKS = {"arms": markdown_of(arms_cells), "claims": markdown_of(claims_cells)}
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    return [cells.rich() for cells in (arms_cells(data),) if cells is not None]

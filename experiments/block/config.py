@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from experiments import checks
 
 CONTROLS = ("frozen", "wide", "removed")
 """Scores frozen at zero; the same with a wide MLP; attention removed."""
@@ -88,23 +90,10 @@ def check(config: BlockConfig) -> BlockConfig:
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple):
-            if len(set(value)) < len(value):
-                raise ValueError(f"{field.name}: expected different values, got {value}")
-            numbers = [x for x in value if not isinstance(x, str)]
-            if min(numbers, default=1) < 1:
-                raise ValueError(f"{field.name}: expected positive numbers, got {min(numbers)}")
-        elif not isinstance(value, str) and value < (0 if field.name == "full_items" else 1e-12):
-            raise ValueError(f"{field.name}: expected a positive number, got {value}")
-    unknown = [name for name in config.controls if name not in CONTROLS]
-    if unknown:
-        raise ValueError(f"controls: expected names among {', '.join(CONTROLS)}, got {', '.join(unknown)}")
-    if not 2 <= config.context_size <= config.num_items:
-        raise ValueError(
-            f"context_size: expected 2 to the {config.num_items} items, got {config.context_size}"
-        )
+    checks.positive(config, or_zero=("full_items",))
+    checks.different(config)
+    checks.known(config, controls=CONTROLS)
+    checks.within(config, context_size=(2, config.num_items))
     if config.full_items and config.context_size % 2:
         raise ValueError(f"context_size: expected an even number for full_items, got {config.context_size}")
     if config.full_items and config.full_items < 4 * config.context_size:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from collections.abc import Collection, Sequence
 
 from experiments.block import figures, records, table, units
 from experiments.block.config import PRESETS, BlockConfig, check
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Point, Record, to_units
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Point, Record
 from theory.embeddings import minilm_available
 
 
@@ -24,6 +18,8 @@ class BlockExperiment(Experiment[BlockConfig]):
     summary = "a Transformer block on frozen real embeddings: accuracy against heads at a fixed key budget"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.blocks_cells,)
 
     def resolve(self, config: BlockConfig, given: Collection[str]) -> BlockConfig:
         """Check a configuration."""
@@ -34,12 +30,12 @@ class BlockExperiment(Experiment[BlockConfig]):
         return list(units.grid(config))
 
     def parts(self, config: BlockConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first, weighted by about what it costs."""
-        parts = [
-            Part(self.describe(points, None), partial(ask, points), len(points), units.work_of(points[0]))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return units.work_of(points[0])
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One batch."""
@@ -63,16 +59,6 @@ class BlockExperiment(Experiment[BlockConfig]):
         if records is None:
             return f"{said}: {len(points)} seeds"
         return f"{said}: accuracy {', '.join(table.score(row['accuracy']) for row in records)}"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = BlockExperiment()

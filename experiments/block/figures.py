@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from experiments import style
 from experiments.block.table import NAMES
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import records, seed_range, select
 from experiments.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, Look
 
@@ -18,11 +17,6 @@ _CONTROLS = {
     "wide": Look(NAMES["wide"], ORANGE, "X", filled=False),
     "removed": Look(NAMES["removed"], GREY, "_"),
 }
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw the figure, with its caption."""
-    return draw_all("block", {"heads": heads}, data, out_dir, stem)
 
 
 def heads(data: Mapping[str, Any]) -> Drawn:
@@ -67,3 +61,7 @@ def heads(data: Mapping[str, Any]) -> Drawn:
         "zero, the same with a wider MLP, attention removed."
     )
     return figure, caption
+
+
+FIGURES = {"heads": heads}
+"""What draws each figure, by name."""

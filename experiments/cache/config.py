@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from experiments import checks
 
 Design = Literal["mha", "gqa", "mqa", "mla"]
 DESIGNS: tuple[Design, ...] = ("mha", "gqa", "mqa", "mla")
@@ -120,24 +122,11 @@ def resolve(config: CacheConfig, given: Collection[str]) -> CacheConfig:
 
 
 def _check(config: CacheConfig) -> None:
-    if len(config.num_items) != len(config.d_model):
-        raise ValueError(
-            f"d_model: expected one for each of num_items = {config.num_items}, got {config.d_model}"
-        )
-    for field in fields(config):
-        value = getattr(config, field.name)
-        for one in value if isinstance(value, tuple) else (value,):
-            if not isinstance(one, str) and (one <= 0 if field.name != "conversion_items" else one < 0):
-                raise ValueError(f"{field.name}: expected positive numbers, got {one}")
-        if isinstance(value, tuple) and len(set(value)) < len(value) and field.name != "d_model":
-            raise ValueError(f"{field.name}: expected different values, got {value}")
-    for name, known in (("designs", DESIGNS), ("trainers", TRAINERS), ("further_trainers", TRAINERS)):
-        unknown = set(getattr(config, name)) - set(known)
-        if unknown or not getattr(config, name):
-            raise ValueError(f"{name}: expected some of {', '.join(known)}, got {getattr(config, name)}")
-    for name in ("num_items", "num_heads"):
-        if not getattr(config, name):
-            raise ValueError(f"{name}: expected at least one, got none")
+    checks.paired(config, "d_model", "num_items")
+    checks.positive(config, or_zero=("conversion_items",))
+    checks.different(config, but=("d_model",))
+    checks.known(config, designs=DESIGNS, trainers=TRAINERS, further_trainers=TRAINERS)
+    checks.some(config, "designs", "trainers", "further_trainers", "num_items", "num_heads")
     for items in (*config.num_items, *config.frontier_items, config.conversion_items):
         if items == 1:
             raise ValueError("num_items, frontier_items: expected at least 2 items, got 1")

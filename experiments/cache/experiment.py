@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from experiments.cache import figures, plan, records, table, units
 from experiments.cache.config import PRESETS, CacheConfig, resolve
 from experiments.cache.conversion import ConversionPoint
 from experiments.cache.units import SharedPoint
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record
 from theory.embeddings import MINILM_EMBEDDINGS
@@ -28,6 +25,8 @@ class Cache(Experiment[CacheConfig]):
     )
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.threshold_cells, table.budget_cells, table.conversion_cells, table.model_cells)
 
     def resolve(self, config: CacheConfig, given: Collection[str]) -> CacheConfig:
         """Complete and check a configuration."""
@@ -81,16 +80,6 @@ class Cache(Experiment[CacheConfig]):
     def estimate(self, points: Sequence[Any], records: Sequence[Record]) -> str:
         """The threshold as it is known so far."""
         return _estimate_text(points, records)
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def _curve(point: SharedPoint) -> plan.Curve:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from experiments import style
 from experiments.cache.claims import label
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import Record, records, select
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
 from theory.cache_capacity import latent_max_items, shared_key_max_items
@@ -42,15 +41,6 @@ def look_of(row: Mapping[str, Any]) -> Look:
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:
     dash = _DASHES.get(label(row).lower(), (4, 2))
     return style.PREDICTION | {"color": look_of(row).color, "linestyle": (0, dash)}
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, and write down what each one shows.
-
-    Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
-    """
-    return draw_all("cache", _FIGURES, data, out_dir, stem)
 
 
 def _first_size(rows: list[Record]) -> tuple[int, int]:
@@ -302,10 +292,11 @@ def models(data: Mapping[str, Any]) -> Drawn:
     return figure, caption
 
 
-_FIGURES = {
+FIGURES = {
     "frontier": frontier,
     "thresholds": thresholds,
     "budgets": budgets,
     "conversion": conversion,
     "models": models,
 }
+"""What draws each figure, by name."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.cache.claims import label
 from experiments.capacity.table import number
@@ -202,9 +200,3 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     for row in records(data, "models"):
         out[f"model.{row['name']}"] = f"{row['predicted_num_items']:,.0f}"
     return out | claims.claim_values(data)
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    made = (make(data) for make in (threshold_cells, budget_cells, conversion_cells, model_cells))
-    return [cells.rich() for cells in made if cells is not None]

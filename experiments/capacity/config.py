@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
+from experiments import checks
 from theory.embeddings import load_embeddings
 from theory.graphs import read_edges
 from theory.problems import EMBEDDINGS, GRAPHS, check_problem, num_edges_of
-from theory.training import TRAINERS, Trainer
+from theory.training import Trainer
 
 
 @dataclass(frozen=True)
@@ -181,26 +182,10 @@ def _sizes_of_files(config: CapacityConfig, given: Collection[str]) -> CapacityC
 
 
 def _check(config: CapacityConfig) -> None:
-    if len(config.num_items) != len(config.d_model):
-        raise ValueError(
-            f"d_model: expected one for each of num_items = {config.num_items}, got {config.d_model}"
-        )
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple) and len(set(value)) < len(value) and field.name not in _SIZE_FIELDS:
-            raise ValueError(f"{field.name}: expected different values, got {value}")
-    for name in ("num_items", "d_model", "num_heads", "total_key_dim", "ceiling_d_model"):
-        for value in getattr(config, name):
-            if value < 1:
-                raise ValueError(f"{name}: expected positive integers, got {value}")
-    for name in ("seeds", "ceiling_seeds", "max_steps", "restarts"):
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name}: expected a positive integer, got {getattr(config, name)}")
-    for name in ("learning_rate", "bits_per_parameter"):
-        if not 0 < getattr(config, name) < float("inf"):
-            raise ValueError(f"{name}: expected a positive number, got {getattr(config, name)}")
-    if not config.trainers:
-        raise ValueError(f"trainers: expected at least one of {TRAINERS}, got none")
+    checks.paired(config, "d_model", "num_items")
+    checks.positive(config, or_zero=("degree",))
+    checks.different(config, but=_SIZE_FIELDS)
+    checks.some(config, "trainers")
     if not (config.num_heads or config.total_key_dim or config.ceiling_d_model or config.arms):
         raise ValueError("num_heads: expected at least one thing to measure, got none")
     if len(set(config.sizes())) < len(config.sizes()):

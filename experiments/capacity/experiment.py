@@ -6,8 +6,6 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from experiments.capacity import figures, plan, records, table, units
 from experiments.capacity.config import PRESETS, CapacityConfig, resolve
 from experiments.capacity.units import CeilingPoint, TrainedPoint
@@ -23,6 +21,8 @@ class Capacity(Experiment[CapacityConfig]):
     summary = "how many key dimensions a graph needs, for every head count: measured, predicted, proven"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.threshold_cells, table.ceiling_cells, table.real_cells)
 
     def resolve(self, config: CapacityConfig, given: Collection[str]) -> CapacityConfig:
         """Complete and check a configuration."""
@@ -95,15 +95,6 @@ class Capacity(Experiment[CapacityConfig]):
     def estimate(self, points: Sequence[Any], records: Sequence[Record]) -> str:
         """The threshold or ceiling as it is known so far."""
         return _estimate_text(points, records)
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
 
 
 def _curve(point: TrainedPoint) -> plan.Curve:

@@ -11,6 +11,7 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator
 
 from experiments import style
+from experiments.capacity.figures_marks import arrow_up, missed_handle
 from experiments.capacity.figures_records import (
     PARTITION,
     SUCCESS_F1,
@@ -23,12 +24,13 @@ from experiments.capacity.figures_records import (
     select,
     sweep_cases,
 )
+from experiments.drawing import Drawn
 from experiments.reading import Record, listed, records, seed_range, wilson
 from theory import bounds
 
 
-def ceiling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
-    """Figure (d) and its caption, None without exact solves."""
+def ceiling(data: Mapping[str, Any]) -> Drawn:
+    """Recovery by one head against the number of items, and its caption; None without exact solves."""
     points = records(data, "ceiling_points")
     keys = sorted({(p["d_model"], p["embedding"], p["graph"]) for p in points})
     if not keys:
@@ -168,8 +170,8 @@ def real_arms(data: Mapping[str, Any]) -> list[list[Record]]:
     return sorted((row for row in rows if row), key=lambda row: row[0]["d_model"])
 
 
-def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
-    """Figure (f) and its caption, None where one embedding and graph is all there is."""
+def real(data: Mapping[str, Any]) -> Drawn:
+    """Budgets on real embeddings and relations, and its caption; None where one embedding and graph is all there is."""
     arms = real_arms(data)
     if not arms:
         return None
@@ -209,9 +211,7 @@ def real(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     predicted = any(open_prediction(arm[0], PARTITION) is not None for arm in arms)
     if predicted:
         handles.append(style.line_handle("prediction, random graph", style.PARTITION))
-    if missed:
-        arrow = style.Look("not reached up to $d_k = d$", style.GREY, r"$\uparrow$")
-        handles.append(style.handle(arrow, linestyle="none", markersize=7))
+    handles += [missed_handle()] if missed else []
     style.legend_below(figure, handles, 2)
     _lift_off_lines(figure, axes, labels)
     names = "; ".join(case_of(arm[0]).description for arm in arms)
@@ -264,8 +264,7 @@ def _arm_mark(
     if record["status"] == "not_reached" or value is None:
         top = float(record["num_heads"] * record["d_model"])
         axes.plot(x, top, look.marker, color=look.color, markerfacecolor="white", zorder=3)
-        arrow = {"arrowstyle": "->", "color": look.color, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
-        axes.annotate("", xy=(x, 1.15 * top), xytext=(x, top), arrowprops=arrow)
+        axes.annotate("", xy=(x, 1.15 * top), xytext=(x, top), arrowprops=arrow_up(look))
         return 1.15 * top, None
     style.interval_bars(axes, [x], [value], [record["ci_low"]], [record["ci_high"]], look)
     top = max(value, record["ci_high"] or value)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import style
+from experiments.capacity.figures_marks import LINES, handles_of
 from experiments.capacity.figures_records import (
     MATCHINGS,
     PARAMETER_COUNT,
@@ -29,6 +29,7 @@ from experiments.capacity.figures_records import (
     sweep_cases,
     trainers_of,
 )
+from experiments.drawing import Drawn
 from experiments.reading import Record, listed, records, seed_range
 from theory.bounds import one_dimensional_f1_cap
 
@@ -49,8 +50,8 @@ def _seeds(groups: list[Mapping[int, Rate]]) -> str:
     return seed_range(rate.trials for group in groups for rate in group.values())
 
 
-def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
-    """Figure (a) and its caption, None where no threshold was measured."""
+def recovery(data: Mapping[str, Any]) -> Drawn:
+    """Recovery against the budget, and its caption; None where no threshold was measured."""
     transitions = [r for r in records(data, "transitions") if r["status"] != "not_run"]
     points = records(data, "points")
     panels: list[list[tuple[Case, int]]] = []
@@ -101,12 +102,7 @@ def recovery(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
                 panel.set_xlabel("total key dimension $D_K$" if num_columns <= 4 else "$D_K$")
         row_axes[0].set_ylabel("graphs recovered" if alone else f"{case.title}\ngraphs recovered")
     handles: list[Artist] = [style.handle(style.TRAINERS[name]) for name in trainers]
-    if PARTITION in lines:
-        handles.append(style.line_handle("prediction: fixed partition", style.PARTITION))
-    if PARAMETER_COUNT in lines:
-        handles.append(style.line_handle("law: parameter count", style.PARAMETER_COUNT))
-    if "theorems" in lines:
-        handles.append(style.area_handle("impossible (theorems)", style.IMPOSSIBLE))
+    handles += handles_of(lines)
     style.legend_below(figure, handles, 3 if width == style.DOUBLE_WIDTH else 2)
     names = "; ".join(row[0][0].description for row in panels)
     caption = (
@@ -151,7 +147,7 @@ def _limits_and_lines(
     if floor > limits[0]:
         axes.axvspan(limits[0] / 2, min(floor, limits[1] * 2), **style.IMPOSSIBLE)
         drawn.add("theorems")
-    for name, line in ((PARTITION, style.PARTITION), (PARAMETER_COUNT, style.PARAMETER_COUNT)):
+    for name, _, line in LINES:
         value = open_prediction(record, name)
         if value is not None and limits[0] < value < limits[1]:
             axes.axvline(value, zorder=2, **line)
@@ -159,8 +155,8 @@ def _limits_and_lines(
     return drawn
 
 
-def head_sweep(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
-    """Figure (c) and its caption, None without head sweeps."""
+def head_sweep(data: Mapping[str, Any]) -> Drawn:
+    """Recovery against the number of heads, and its caption; None without head sweeps."""
     points = records(data, "points")
     sweeps: dict[tuple[Case, int], list[Record]] = {}
     for record in records(data, "head_sweeps"):

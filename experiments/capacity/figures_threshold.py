@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from experiments import style
+from experiments.capacity.figures_marks import LINES, arrow_up, handles_of, missed_handle
 from experiments.capacity.figures_records import (
     PARAMETER_COUNT,
     PARTITION,
@@ -27,14 +27,15 @@ from experiments.capacity.figures_records import (
     select,
     sweep_cases,
 )
+from experiments.drawing import Drawn
 from experiments.reading import Record, listed, records, seed_range
 
 _SHOWN = ("best", "joint", "plain")
 _EXACT = style.Look("smallest exact channel", style.GREEN, "*")
 
 
-def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
-    """Figure (b) and its caption, None where no threshold was measured."""
+def threshold(data: Mapping[str, Any]) -> Drawn:
+    """Budget against the number of heads, and its caption; None where no threshold was measured."""
     transitions = [r for r in records(data, "transitions") if r["status"] != "not_run"]
     cases = sweep_cases(transitions)
     if not cases:
@@ -77,12 +78,8 @@ def threshold(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     handles: list[Artist] = [style.handle(style.TRAINERS[n]) for n in _SHOWN if n in drawn]
     if "exact" in drawn:
         handles.append(style.handle(_EXACT, linestyle="none", markersize=6.5))
-    handles += [style.line_handle(label, look) for name, label, look in _PREDICTIONS if name in drawn]
-    if "theorems" in drawn:
-        handles.append(style.area_handle("impossible (theorems)", style.IMPOSSIBLE))
-    if "missed" in drawn:
-        arrow = style.Look("not reached up to $d_k = d$", style.GREY, r"$\uparrow$")
-        handles.append(style.handle(arrow, linestyle="none", markersize=7))
+    handles += handles_of(drawn)
+    handles += [missed_handle()] if "missed" in drawn else []
     style.legend_below(figure, handles, 2 if alone else 3)
     seeds = seed_range(
         r["num_seeds"] for case in cases for r in select(transitions, case) if r.get("num_seeds")
@@ -130,12 +127,6 @@ def _limits(here: list[Record]) -> tuple[float, float]:
     return min(marks) / 2, max(marks) * 1.45
 
 
-_PREDICTIONS = (
-    (PARTITION, "prediction: fixed partition", style.PARTITION),
-    (PARAMETER_COUNT, "law: parameter count", style.PARAMETER_COUNT),
-)
-
-
 def _lines(axes: Axes, case: Case, here: list[Record]) -> set[str]:
     """Axes, predictions and the theorems' area; says which of them can be seen."""
     limits = _limits(here)
@@ -157,7 +148,7 @@ def _lines(axes: Axes, case: Case, here: list[Record]) -> set[str]:
     top = np.concatenate([top[:1] / 2, top, top[-1:] * 2])
     axes.fill_between(ends, limits[0] / 4, top, **style.IMPOSSIBLE)
     drawn = {"theorems"} if floor.max() > limits[0] else set()
-    for name, _, look in _PREDICTIONS:
+    for name, _, look in LINES:
         values = prediction_line(name, case, heads)
         values = np.where(values >= floor, values, np.nan)  # it does not know the theorems
         if np.isfinite(values).sum() > 1:
@@ -183,18 +174,7 @@ def _measured(axes: Axes, rows: list[Record], look: style.Look, shift: float) ->
     missed = [r for r in rows if r["status"] == "not_reached"]
     for record in missed:
         x, y = record["num_heads"] * shift**2, record["num_heads"] * record["d_model"]
-        axes.annotate(
-            "",
-            xy=(x, y * 1.35),
-            xytext=(x, y),
-            arrowprops={
-                "arrowstyle": "->",
-                "color": look.color,
-                "linewidth": 1.0,
-                "shrinkA": 0,
-                "shrinkB": 0,
-            },
-        )
+        axes.annotate("", xy=(x, y * 1.35), xytext=(x, y), arrowprops=arrow_up(look))
         face = look.color if look.filled else "white"
         axes.plot(x, y, look.marker, color=look.color, markerfacecolor=face, markersize=4, zorder=3)
     return bool(missed)
@@ -211,8 +191,8 @@ _COMPARED = (
 )
 
 
-def scaling(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
-    """Figure (e) and its caption, None where no threshold has a finite prediction beside it."""
+def scaling(data: Mapping[str, Any]) -> Drawn:
+    """Measured over predicted budgets, and its caption; None where no threshold has a finite prediction beside it."""
     transitions = records(data, "transitions")
     cases = sweep_cases(r for r in transitions if r["status"] != "not_run")
     series: dict[tuple[int, int, Case], list[tuple[float, float, float | None, float | None]]] = {}

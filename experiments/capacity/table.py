@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments.capacity.figures_ceiling import real_arms
 from experiments.capacity.figures_records import (
     MATCHINGS,
@@ -161,9 +159,3 @@ def real_cells(data: Mapping[str, Any]) -> Cells | None:
     )
     title = f"D_K needed by {arms[0][0]['num_heads']} heads on real embeddings and relations"
     return Cells(title, columns, tuple(rows), note)
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for: thresholds, the single head's ceiling, real embeddings."""
-    made = [make(data) for make in (threshold_cells, ceiling_cells, real_cells)]
-    return [cells.rich() for cells in made if cells is not None]

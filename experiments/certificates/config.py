@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from experiments import checks
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,8 @@ def check(config: CertificatesConfig) -> CertificatesConfig:
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple):
-            if not value or len(set(value)) < len(value):
-                raise ValueError(f"{field.name}: expected different values, at least one, got {value}")
-            if field.name != "offsets" and min(value) < 1:
-                raise ValueError(f"{field.name}: expected positive integers, got {min(value)}")
-        elif value < 1:
-            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
-    if min(config.d_models) < 4:
-        raise ValueError(f"d_models: expected at least 4, got {min(config.d_models)}")
+    checks.positive(config, but=("offsets",))
+    checks.different(config)
+    checks.some(config, "d_models", "head_counts", "offsets")
+    checks.least(config, d_models=4)
     return config

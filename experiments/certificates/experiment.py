@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from collections.abc import Collection, Sequence
 
 from experiments.certificates import figures, records, table, units
 from experiments.certificates.config import PRESETS, CertificatesConfig, check
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Point, Record, to_units
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Point, Record
 
 
 class Certificates(Experiment[CertificatesConfig]):
@@ -23,6 +17,8 @@ class Certificates(Experiment[CertificatesConfig]):
     summary = "when heads of full rank hold the edges they are dealt, decided exactly"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.places_cells,)
 
     def resolve(self, config: CertificatesConfig, given: Collection[str]) -> CertificatesConfig:
         """Check a configuration."""
@@ -33,17 +29,12 @@ class Certificates(Experiment[CertificatesConfig]):
         return list(units.grid(config))
 
     def parts(self, config: CertificatesConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first, weighted by about what it costs."""
-        parts = [
-            Part(
-                self.describe(points, None),
-                partial(ask, points),
-                len(points),
-                len(points) * units.work_of(points[0]),
-            )
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return len(points) * units.work_of(points[0])
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One batch."""
@@ -60,16 +51,6 @@ class Certificates(Experiment[CertificatesConfig]):
         if records is None:
             return f"{said}: {len(points)} partitions"
         return f"{said}: {sum(row['verdict'] == 'separable' for row in records)} of {len(records)} held"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Certificates()

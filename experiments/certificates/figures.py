@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments import style
 from experiments.certificates.table import CAVEAT
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import records, select
 from experiments.style import BLUE, GREEN, ORANGE, PURPLE, VERMILLION, Look
 from theory.partitions import partition_success_probability
@@ -21,11 +20,6 @@ _LOOKS = {
     4: Look("4 heads", GREEN, "^"),
     8: Look("8 heads", PURPLE, "D"),
 }
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    return draw_all("certificates", {"curves": curves, "drift": drift}, data, out_dir, stem)
 
 
 def _look(heads: int) -> Look:
@@ -106,3 +100,7 @@ def drift(data: Mapping[str, Any]) -> Drawn:
         "their intervals: an extrapolation, not a theory. Bar at the left: 95% interval of its limit."
     )
     return figure, caption
+
+
+FIGURES = {"curves": curves, "drift": drift}
+"""What draws each figure, by name."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.reading import records, select
 from experiments.tables import Cells, markdown_of
@@ -96,9 +94,3 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
 BLOCKS = {"places": markdown_of(places_cells), "claims": markdown_of(claims_cells)}
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    cells = places_cells(data)
-    return [] if cells is None else [cells.rich()]

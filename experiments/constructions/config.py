@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from experiments import checks
 
 SOURCES = ("greedy", "joint", "matched-filter", "one-sided", "zero-forcing")
 """Where channels come from whose weights are rounded."""
@@ -121,22 +123,11 @@ def resolve(config: ConstructionsConfig, given: Collection[str]) -> Construction
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
-    if len(config.num_items) != len(config.d_model):
-        raise ValueError(
-            f"d_model: expected one for each of num_items = {config.num_items}, got {config.d_model}"
-        )
+    checks.paired(config, "d_model", "num_items")
     if len(set(config.sizes())) < len(config.sizes()):
         raise ValueError(f"num_items: expected different sizes, got {config.sizes()}")
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple):
-            if field.name not in ("num_items", "d_model") and len(set(value)) < len(value):
-                raise ValueError(f"{field.name}: expected different values, got {value}")
-            numbers = [number for number in value if isinstance(number, int)]
-            if min(numbers, default=1) < 1:
-                raise ValueError(f"{field.name}: expected positive integers, got {value}")
-        elif value < (0 if field.name == "convex_max_d_model" else 1):
-            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
+    checks.positive(config, or_zero=("convex_max_d_model",))
+    checks.different(config, but=("num_items", "d_model"))
     largest = max(config.noise_block_sizes, default=1)
     if largest > min(config.noise_num_items, config.noise_d_model - 2):
         raise ValueError(

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Hashable, Sequence
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.constructions import figures, records, search, table, units
 from experiments.constructions.config import PRESETS, ConstructionsConfig, resolve
 from experiments.constructions.units import ConstructionPoint, NoisePoint, PrecisionPoint
@@ -23,6 +18,8 @@ class Constructions(Experiment[ConstructionsConfig]):
     summary = "explicit heads (matched filter, one-sided, zero-forcing): noise, budgets, bits a weight"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.budget_cells, table.precision_cells)
 
     def resolve(self, config: ConstructionsConfig, given: Collection[str]) -> ConstructionsConfig:
         """Check a configuration."""
@@ -58,16 +55,6 @@ class Constructions(Experiment[ConstructionsConfig]):
         if records is None:
             return said
         return f"{said}: {sum(r['exact_recovery'] for r in records)} of {len(records)} exact"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Constructions()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from matplotlib.axes import Axes
 from experiments import style
 from experiments.constructions.records import floor_of, partition_of
 from experiments.constructions.units import CONVEX
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, Look
 from theory.constructions import KINDS_OF_PAIRS
@@ -35,11 +34,6 @@ def _source(row: Mapping[str, Any]) -> str:
     """Greedy training fits free matrices where heads are as wide as items."""
     convex = row["source"] == "greedy" and row["total_key_dim"] >= row["num_heads"] * row["d_model"]
     return CONVEX if convex else row["source"]
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    return draw_all("constructions", _FIGURES, data, out_dir, stem)
 
 
 def budgets(data: Mapping[str, Any]) -> Drawn:
@@ -219,8 +213,9 @@ def precision(data: Mapping[str, Any]) -> Drawn:
     return figure, caption
 
 
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {
+FIGURES = {
     "budgets": budgets,
     "noise": noise,
     "precision": precision,
 }
+"""What draws each figure, by name."""

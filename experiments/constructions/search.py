@@ -7,7 +7,7 @@ from functools import partial
 
 from experiments.constructions.config import ConstructionsConfig, Rounded
 from experiments.constructions.units import CONVEX, ConstructionPoint, NoisePoint, PrecisionPoint, work_of
-from experiments.engine import Ask, Part
+from experiments.engine import Ask, Part, costliest_first
 from experiments.points import Point
 from theory.constructions import CONSTRUCTIONS, Construction, predicted_head_dim
 from theory.transition import search_threshold
@@ -40,7 +40,7 @@ def parts_of(config: ConstructionsConfig, ask: Ask) -> list[Part]:
     for points in batches(config):
         name = f"{type(points[0]).__name__}: {points[0]}"
         parts.append(Part(name, partial(ask, points), len(points), work_of(points)))
-    return sorted(parts, key=lambda part: -part.weight)
+    return costliest_first(parts)
 
 
 def _search(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.constructions.units import CONVEX
 from experiments.reading import records, select
@@ -144,8 +142,3 @@ BLOCKS = {
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    return [cells.rich() for cells in (budget_cells(data), precision_cells(data)) if cells is not None]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from experiments import checks
 from experiments.conversion.merge import METHODS
 from experiments.verses import text_files
 
@@ -64,19 +65,11 @@ def resolve(config: ConversionConfig, given: Collection[str]) -> ConversionConfi
         ValueError: naming a field, what was expected and what came.
     """
     del given
-    for name in "methods", "healed":
-        values = getattr(config, name)
-        if len(set(values)) < len(values) or set(values) - set(METHODS):
-            raise ValueError(f"{name}: expected different ones of {', '.join(METHODS)}, got {values}")
-    if set(config.healed) - set(config.methods):
-        raise ValueError(f"healed: expected methods of {config.methods}, got {config.healed}")
-    for field in fields(config):
-        value = getattr(config, field.name)
-        least = {"seed": 0, "length": 2, "test_windows": 2}.get(field.name, 1)
-        if isinstance(value, int) and value < least:
-            raise ValueError(f"{field.name}: expected an integer of at least {least}, got {value}")
-    if not config.learning_rate > 0:
-        raise ValueError(f"learning_rate: expected a positive number, got {config.learning_rate}")
+    checks.positive(config, or_zero=("seed",))
+    checks.different(config)
+    checks.known(config, methods=METHODS)
+    checks.known(config, healed=config.methods)
+    checks.least(config, length=2, test_windows=2)
     return config
 
 

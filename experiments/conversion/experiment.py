@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
 
 from experiments import verses
-from experiments.claims import show_claims
 from experiments.conversion import figures, records, table, units
 from experiments.conversion.config import PRESETS, ConversionConfig, files, resolve
 from experiments.conversion.units import ConversionPoint
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Record, to_units
+from experiments.engine import Ask, Experiment, Rows
+from experiments.points import Record
 from experiments.pretrained import installed
 
 
@@ -28,6 +23,8 @@ class Conversion(Experiment[ConversionConfig]):
     )
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.conversions_cells,)
 
     def resolve(self, config: ConversionConfig, given: Collection[str]) -> ConversionConfig:
         """Check a configuration."""
@@ -37,12 +34,10 @@ class Conversion(Experiment[ConversionConfig]):
         """The grid; empty where the model or the text is missing."""
         return [] if self.left_out(config) else units.grid(config)
 
-    def parts(self, config: ConversionConfig, ask: Ask) -> list[Part]:
-        """One part a conversion, weighted by its passes through the model."""
-        return [
-            Part(self.describe(points, None), partial(ask, points), len(points), _work(points[0]))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
+    def work(self, points: Sequence[ConversionPoint]) -> float:
+        """Passes through the model, a step of healing counted as three."""
+        point = points[0]
+        return point.test_windows + (point.test_windows + 3 * point.steps * point.batch if point.steps else 0)
 
     def compute(self, points: Sequence[ConversionPoint]) -> list[Record]:
         """One conversion."""
@@ -85,22 +80,6 @@ class Conversion(Experiment[ConversionConfig]):
         row = records[0]
         healed = "" if row["healed_loss"] is None else f", healed {row['healed_loss']:.3f}"
         return f"{said}: loss {row['loss']:.3f}{healed}"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figure."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        cells = table.conversions_cells(data)
-        if cells is not None:
-            console.print(cells.rich())
-        show_claims(console, data)
-
-
-def _work(point: ConversionPoint) -> float:
-    """Passes through the model, a step of healing counted as three."""
-    return point.test_windows + (point.test_windows + 3 * point.steps * point.batch if point.steps else 0)
 
 
 EXPERIMENT = Conversion()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from experiments import style
 from experiments.conversion.units import ORIGINAL
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import Record, records
 
 _PARTS = {
@@ -20,11 +19,6 @@ _PARTS = {
 }
 _HEALED = style.Look("both, healed (above the original healed alike)", style.VERMILLION, "s", filled=False)
 _NAMES = {"first": "first head", "mean": "mean", "svd": "SVD,\nweights", "svd_inputs": "SVD,\non text"}
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    return draw_all("conversion", {"loss": loss}, data, out_dir, stem)
 
 
 def loss(data: Mapping[str, Any]) -> Drawn:
@@ -97,3 +91,7 @@ def _caption(rows: Sequence[Record], points: Sequence[Record]) -> str:
         f"{rows[0]['num_kv_heads']}, above that of the original, on {first['test_tokens']:,} tokens of held-out text; "
         f"bars: 95% over sequences of {first['length']}.{steps}"
     )
+
+
+FIGURES = {"loss": loss}
+"""What draws each figure, by name."""

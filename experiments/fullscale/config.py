@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from experiments import checks
 from theory.embeddings import MINILM_EMBEDDINGS
 from theory.training.contexts_greedy import ROUNDS
 
@@ -88,28 +89,15 @@ def check(config: FullscaleConfig) -> FullscaleConfig:
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple):
-            if len(set(value)) < len(value):
-                raise ValueError(f"{field.name}: expected different values, got {value}")
-            if any(isinstance(item, int) and item < 1 for item in value):
-                raise ValueError(f"{field.name}: expected positive integers, got {value}")
-        elif value < (0 if field.name in ("lanes", "passes") else 1):
-            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
-    for name, known in (("trainers", TRAINERS), ("embeddings", ("gaussian", *MINILM_EMBEDDINGS))):
-        unknown = [item for item in getattr(config, name) if item not in known]
-        if unknown:
-            raise ValueError(f"{name}: expected names among {', '.join(known)}, got {', '.join(unknown)}")
-    smallest = min((config.num_items, *config.free_items))
-    if not 4 <= config.num_sources <= smallest:
-        raise ValueError(f"num_sources: expected 4 to {smallest}, the fewest items, got {config.num_sources}")
+    checks.positive(config, or_zero=("lanes", "passes"))
+    checks.different(config)
+    checks.known(config, trainers=TRAINERS, embeddings=("gaussian", *MINILM_EMBEDDINGS))
+    checks.within(config, num_sources=(4, min(config.num_items, *config.free_items)))
     if config.num_steps % config.stretches:
         raise ValueError(
             f"num_steps: expected a multiple of stretches = {config.stretches}, got {config.num_steps}"
         )
-    if config.greedy_steps < ROUNDS:
-        raise ValueError(f"greedy_steps: expected at least {ROUNDS}, got {config.greedy_steps}")
+    checks.least(config, greedy_steps=ROUNDS)
     for h in config.head_counts:
         if config.trainers and not any(budget % h == 0 for budget in config.budgets):
             raise ValueError(f"budgets: expected a multiple of {h} heads, got {config.budgets}")

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.fullscale import figures, records, table, units
 from experiments.fullscale.config import PRESETS, FullscaleConfig, check
@@ -24,6 +19,8 @@ class Fullscale(Experiment[FullscaleConfig]):
     summary = "all whole words of a vocabulary in one graph: one head fails, several recover"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.smallest_cells, table.one_head_cells, table.runs_cells)
 
     def resolve(self, config: FullscaleConfig, given: Collection[str]) -> FullscaleConfig:
         """Check a configuration."""
@@ -64,16 +61,6 @@ class Fullscale(Experiment[FullscaleConfig]):
             return f"{said}, stretch {point.stretch + 1} of {point.num_stretches}: {cost}"
         best = records[0]["best_f1"]
         return f"{said}, {records[0]['steps']} steps: F1 {'–' if best is None else f'{best:.4f}'}"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def _available(point: units.StretchPoint) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.fullscale.config import FREE, GREEDY, JOINT, PLAIN, RECOVERED
 from experiments.reading import Record, records, select
 from experiments.style import BLACK, BLUE, ORANGE, VERMILLION, Look
@@ -20,12 +19,6 @@ _LOOKS = {
 }
 _ITEMS = {"gaussian": "Gaussian items", "minilm": "MiniLM's words", "minilm-pca": "MiniLM's words"}
 _LINES = {4: "-", 12: (0, (4, 1.5))}
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    drawn = {"training": training, "budgets": budgets, "one-head": one_head}
-    return draw_all("fullscale", drawn, data, out_dir, stem)
 
 
 def _label(embedding: str) -> str:
@@ -197,3 +190,7 @@ def one_head(data: Mapping[str, Any]) -> Drawn:
         f"permutations of more and more items. Dashed: the {ceiling:,.0f} items that one head is predicted to hold."
     )
     return figure, caption
+
+
+FIGURES = {"training": training, "budgets": budgets, "one-head": one_head}
+"""What draws each figure, by name."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.fullscale.config import FREE
-from experiments.reading import Record, records, select
+from experiments.reading import records, select
 from experiments.tables import Cells, markdown_of
 
 
@@ -147,14 +145,3 @@ BLOCKS = {
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    cells: list[Cells | None] = [smallest_cells(data), one_head_cells(data), runs_cells(data)]
-    return [one.rich() for one in cells if one is not None]
-
-
-def seeds_of(rows: list[Record]) -> int:
-    """Seeds run."""
-    return len({row["seed"] for row in rows})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from experiments import checks
 
 TRAINERS = ("greedy", "greedy-long", "hard", "annealed")
 
@@ -96,23 +98,10 @@ def check(config: GapConfig) -> GapConfig:
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple):
-            if field.name not in ("minima", "minima_dims") and len(set(value)) < len(value):
-                raise ValueError(f"{field.name}: expected different values, got {value}")
-        elif value <= 0:
-            raise ValueError(f"{field.name}: expected a positive number, got {value}")
-    for name in ("trainers", "more"):
-        unknown = [one for one in getattr(config, name) if one not in TRAINERS]
-        if unknown:
-            raise ValueError(f"{name}: expected names among {', '.join(TRAINERS)}, got {', '.join(unknown)}")
-    if len(config.minima) != len(config.minima_dims):
-        raise ValueError(f"minima_dims: expected one for each of {config.minima}, got {config.minima_dims}")
-    if min(config.minima, default=3) < 3 or max(config.minima, default=3) > 14:
-        raise ValueError(f"minima: expected 3 to 14 items, got {config.minima}")
-    if min(config.minima_dims, default=2) < 2:
-        raise ValueError(f"minima_dims: expected at least 2, got {config.minima_dims}")
-    if config.budgets < 2:
-        raise ValueError(f"budgets: expected at least 2, got {config.budgets}")
+    checks.positive(config)
+    checks.different(config, but=("minima", "minima_dims"))
+    checks.known(config, trainers=TRAINERS, more=TRAINERS)
+    checks.paired(config, "minima_dims", "minima")
+    checks.within(config, minima=(3, 14))
+    checks.least(config, minima_dims=2, budgets=2)
     return config

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from rich.console import Console
-
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.gap import figures, records, table, units
 from experiments.gap.config import PRESETS, GapConfig, check
-from experiments.points import Point, Record, to_units
+from experiments.points import Point, Record
 
 
 class Gap(Experiment[GapConfig]):
@@ -23,6 +17,8 @@ class Gap(Experiment[GapConfig]):
     summary = "how far theorems, estimates and exact minima lie below the best channel found"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.heads_cells, table.items_cells, table.small_cells)
 
     def resolve(self, config: GapConfig, given: Collection[str]) -> GapConfig:
         """Check a configuration."""
@@ -33,17 +29,12 @@ class Gap(Experiment[GapConfig]):
         return list(units.grid(config))
 
     def parts(self, config: GapConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first, weighted by about what it costs."""
-        parts = [
-            Part(
-                self.describe(points, None),
-                partial(ask, points),
-                len(points),
-                sum(work_of(point) for point in points),
-            )
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return sum(map(work_of, points))
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One batch."""
@@ -64,16 +55,6 @@ class Gap(Experiment[GapConfig]):
             return f"{said}: {len(points)} runs"
         exact = sum(bool(row["exact"]) for row in records)
         return f"{said}: {exact} of {len(records)} exact"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def work_of(point: Point) -> float:

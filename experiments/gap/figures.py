@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.gap.records import BEST
 from experiments.gap.table import sweeps
 from experiments.reading import Record, records, seed_range, select
@@ -29,11 +28,6 @@ _LINES = {
 }
 _EXACT = Look("smallest exact channel", BLACK, "_")
 _MINIMUM = Look("exact minimum", BLACK, "s")
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    return draw_all("gap", {"heads": heads, "items": items, "small": small}, data, out_dir, stem)
 
 
 def _bounds(axes: Axes, rows: Sequence[Record], key: str) -> None:
@@ -185,3 +179,7 @@ def small(data: Mapping[str, Any]) -> Drawn:
         "size (a point where it is exact)."
     )
     return figure, caption
+
+
+FIGURES = {"heads": heads, "items": items, "small": small}
+"""What draws each figure, by name."""

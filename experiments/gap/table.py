@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.gap.records import BEST, BOUNDS
 from experiments.reading import Record, records, select
@@ -169,9 +167,3 @@ BLOCKS = {
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    made = [make(data) for make in (heads_cells, items_cells, small_cells)]
-    return [cells.rich() for cells in made if cells is not None]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from experiments import checks
 from theory.training.variants import VARIANTS
 
 REFERENCE = "head-by-head"
@@ -77,21 +78,10 @@ def check(config: JointConfig) -> JointConfig:
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple):
-            if len(set(value)) < len(value):
-                raise ValueError(f"{field.name}: expected different values, got {value}")
-        elif value < (0 if field.name == "full_heads" else 1):
-            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
-    for name in ("variants", "full_variants"):
-        unknown = [arm for arm in getattr(config, name) if arm not in ARMS]
-        if unknown:
-            raise ValueError(f"{name}: expected names among {', '.join(ARMS)}, got {', '.join(unknown)}")
-    if min(config.head_counts, default=1) < 1:
-        raise ValueError(f"head_counts: expected positive integers, got {min(config.head_counts)}")
-    if config.budgets < 2:
-        raise ValueError(f"budgets: expected at least 2, got {config.budgets}")
+    checks.positive(config, or_zero=("full_heads",))
+    checks.different(config)
+    checks.known(config, variants=ARMS, full_variants=ARMS)
+    checks.least(config, budgets=2)
     empty = [h for h in config.head_counts if not head_dims(config, h)]
     if empty:
         raise ValueError(

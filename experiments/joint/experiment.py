@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from rich.console import Console
-
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.joint import figures, records, table, units
 from experiments.joint.config import PRESETS, JointConfig, check
-from experiments.points import Point, Record, to_units
+from experiments.points import Point, Record
 
 
 class Joint(Experiment[JointConfig]):
@@ -23,6 +17,8 @@ class Joint(Experiment[JointConfig]):
     summary = "why training all heads at once needs more budget, and what closes the gap"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.thresholds_cells,)
 
     def resolve(self, config: JointConfig, given: Collection[str]) -> JointConfig:
         """Check a configuration."""
@@ -33,17 +29,12 @@ class Joint(Experiment[JointConfig]):
         return list(units.grid(config))
 
     def parts(self, config: JointConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first, weighted by about what it costs."""
-        parts = [
-            Part(
-                self.describe(points, None),
-                partial(ask, points),
-                len(points),
-                len(points) * points[0].num_heads,
-            )
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about: heads trained."""
+        return len(points) * points[0].num_heads
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One batch."""
@@ -61,16 +52,6 @@ class Joint(Experiment[JointConfig]):
             return f"{said}: {len(points)} runs"
         best = sum((row["best_f1"] or 0) >= units.RECOVERED for row in records)
         return f"{said}: {best} of {len(records)} recovered"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Joint()

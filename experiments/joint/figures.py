@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.joint.config import MAIN, REFERENCE
 from experiments.reading import records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
@@ -31,11 +30,6 @@ _DASHES = {
     "anneal": (0, (3, 1, 1, 1)),
     "anneal-hinge": (0, (2, 1)),
 }
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    return draw_all("joint", {"winners": winners, "thresholds": thresholds}, data, out_dir, stem)
 
 
 def winners(data: Mapping[str, Any]) -> Drawn:
@@ -141,3 +135,7 @@ def thresholds(data: Mapping[str, Any]) -> Drawn:
         "training; both are infinite at two heads."
     )
     return figure, caption
+
+
+FIGURES = {"winners": winners, "thresholds": thresholds}
+"""What draws each figure, by name."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.joint.config import ARMS
 from experiments.reading import Record, records, select
@@ -86,9 +84,3 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
 BLOCKS = {"thresholds": markdown_of(thresholds_cells), "claims": markdown_of(claims_cells)}
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    cells = thresholds_cells(data)
-    return [] if cells is None else [cells.rich()]

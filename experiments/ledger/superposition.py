@@ -15,8 +15,6 @@ SEPARATE = 0.5
 """Overlap of subspaces over that of random ones, below which they count as separate."""
 NOISE = 0.15
 """Largest relative difference of a variance from its prediction."""
-SOLVED = 0.02
-"""Error, as a share of the targets' variance, below which all judgements are served."""
 
 
 def _two_judgements(books: Books) -> Sequence[Part]:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +82,21 @@ def installed(name: str) -> bool:
         return Path(name).is_dir()
     folder = _folder(WHEELS[name])
     return folder is not None and all((folder / file).is_file() for file in WHEELS[name].sha256)
+
+
+def not_installed(models: Iterable[str]) -> list[dict[str, str]]:
+    """A row of `experiments.engine.Experiment.left_out` for each model that is not there."""
+    return [
+        {"what": model, "why": "the model is not installed", "how_to_get": "make models"}
+        for model in models
+        if not installed(model)
+    ]
+
+
+def folder_files(models: Iterable[str]) -> list[str]:
+    """The files of those models that are folders; the wheels' have fixed contents."""
+    folders = [Path(model) for model in models if model not in WHEELS and Path(model).is_dir()]
+    return [str(path) for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
 
 
 def model_name(name_or_path: str | os.PathLike[str]) -> str:

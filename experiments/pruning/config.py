@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from experiments import checks
 from experiments.pretrained import check_names
 from experiments.verses import load_text
 
@@ -127,31 +128,19 @@ def resolve(config: PruningConfig, given: Collection[str]) -> PruningConfig:
 
 
 def _check(config: PruningConfig) -> None:
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple) and len(set(value)) < len(value):
-            raise ValueError(f"{field.name}: expected different values, got {value}")
-        if isinstance(value, int) and value < 1:
-            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
+    checks.positive(config, or_zero=("gate_penalties",))
+    checks.different(config)
     check_names(config.models)
-    for name in ("ablated_models", "gated_models", "timed_models"):
-        if others := set(getattr(config, name)) - set(config.models):
-            raise ValueError(f"{name}: expected some of models = {config.models}, got {sorted(others)}")
-    for name, known in (("orders", ORDERS), ("removals", REMOVALS)):
-        if others := set(getattr(config, name)) - set(known):
-            raise ValueError(f"{name}: expected some of {', '.join(known)}, got {sorted(others)}")
+    own = config.models
+    checks.known(config, ablated_models=own, gated_models=own, timed_models=own)
+    checks.known(config, orders=ORDERS, removals=REMOVALS)
     if not 0 < config.removed_fraction < 1:
         raise ValueError(
             f"removed_fraction: expected a number between 0 and 1, got {config.removed_fraction}"
         )
-    if any(penalty < 0 for penalty in config.gate_penalties):
-        raise ValueError(f"gate_penalties: expected no negative number, got {config.gate_penalties}")
-    if any(size < 1 for size in config.batch_sizes):
-        raise ValueError(f"batch_sizes: expected positive integers, got {config.batch_sizes}")
     if config.text not in ("", "sample"):
         load_text(config.text)
-    if config.length < 8:
-        raise ValueError(f"length: expected at least 8, got {config.length}")
+    checks.least(config, length=8)
     if config.num_tokens < 4 * config.length:
         raise ValueError(
             f"num_tokens: expected at least 4 * length = {4 * config.length}, got {config.num_tokens}"

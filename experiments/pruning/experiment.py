@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from experiments import verses
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Record, to_units
-from experiments.pretrained import WHEELS, installed
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Record
+from experiments.pretrained import folder_files, installed, not_installed
 from experiments.pruning import figures, table, units
 from experiments.pruning.config import PRESETS, PruningConfig, resolve
 from experiments.pruning.records import onset_rows, summary
@@ -28,6 +23,8 @@ class Pruning(Experiment[PruningConfig]):
     summary = "which heads of pretrained models can go: importance, pruning curves, gates, speed"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.curves_cells, table.gates_cells, table.speed_cells)
 
     def resolve(self, config: PruningConfig, given: Collection[str]) -> PruningConfig:
         """Check a configuration."""
@@ -38,13 +35,12 @@ class Pruning(Experiment[PruningConfig]):
         return units.grid(_present(config))
 
     def parts(self, config: PruningConfig, ask: Ask) -> list[Part]:
-        """One part a batch, weighted by about what it costs; the longest first."""
-        batches = [points for _, points in to_units(self.kinds, self.points(config))]
-        parts = [
-            Part(self.describe(points, None), partial(ask, points), len(points), work_of(points))
-            for points in batches
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Any]) -> float:
+        """How much a batch costs, about."""
+        return work_of(points)
 
     def compute(self, points: Sequence[Any]) -> list[Record]:
         """One batch of one model."""
@@ -61,19 +57,11 @@ class Pruning(Experiment[PruningConfig]):
     def input_files(self, config: PruningConfig) -> list[str]:
         """The user's text, and the files of models that are folders."""
         files = [] if config.text in ("", "sample") else verses.text_files(config.text)
-        folders = [Path(model) for model in config.models if model not in WHEELS and Path(model).is_dir()]
-        return [
-            *files,
-            *(str(path) for folder in folders for path in sorted(folder.iterdir()) if path.is_file()),
-        ]
+        return files + folder_files(config.models)
 
     def left_out(self, config: PruningConfig) -> list[Record]:
         """Models that are not installed; everything where there is no text."""
-        rows = [
-            {"what": model, "why": "the model is not installed", "how_to_get": "make models"}
-            for model in config.models
-            if not installed(model)
-        ]
+        rows = not_installed(config.models)
         if not _has_text(config):
             why = "there are no verses to measure on"
             rows.append({"what": "everything", "why": why, "how_to_get": "make text, or --text PATH"})
@@ -110,16 +98,6 @@ class Pruning(Experiment[PruningConfig]):
         for row in onset_rows(records):
             costs.setdefault(row["order"], []).append(row["mean_cost"])
         return "mean cost " + ", ".join(f"{order}: {sum(own) / len(own):.3f}" for order, own in costs.items())
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def work_of(points: Sequence[Any]) -> float:

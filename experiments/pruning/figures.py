@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.pruning.figures_heads import ablation, gates, importance
 from experiments.pruning.records import TOLERATED, groups
 from experiments.reading import Record, records, select
@@ -24,11 +23,6 @@ _ORDERS = {
 }
 _PUBLISHED_ONSET = (0.2, 0.4)
 LOSS_LABELS = {True: "1 - cosine to the whole model", False: "loss of next token / nats"}
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    return draw_all("pruning", _FIGURES, data, out_dir, stem)
 
 
 def is_encoder(rows: Sequence[Record]) -> bool:
@@ -143,10 +137,11 @@ def _onset(axes: Axes, rows: Sequence[Record]) -> None:
         axes.axhline(losses[0.0] + TOLERATED * (losses[1.0] - losses[0.0]), **style.REFERENCE)
 
 
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {
+FIGURES = {
     "curves": curves,
     "importance": importance,
     "ablation": ablation,
     "gates": gates,
     "speed": speed,
 }
+"""What draws each figure, by name."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from experiments import claims
 from experiments.pruning.records import groups
@@ -138,12 +137,6 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         out[f"speedup.{name}"] = f"{row['speedup']:.2f}"
         out[f"predicted-speedup.{name}"] = f"{row['predicted_speedup']:.2f}"
     return out | claims.claim_values(data)
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    made = (make(data) for make in (curves_cells, gates_cells, speed_cells))
-    return [cells.rich() for cells in made if cells is not None]
 
 
 def _percent(share: float | None) -> str:

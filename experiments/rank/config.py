@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
-from math import inf
+from dataclasses import dataclass, replace
 
+from experiments import checks
 from experiments.rank.maps import LENGTHS, NUM_MAPS
 from theory.rank import PATTERNS
 
@@ -106,28 +106,15 @@ def resolve(config: RankConfig, given: Collection[str]) -> RankConfig:
 
 
 def _check(config: RankConfig) -> None:
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple):
-            if len(set(value)) < len(value):
-                raise ValueError(f"{field.name}: expected different values, got {value}")
-            numbers = [x for x in value if not isinstance(x, str)]
-            if bad := [x for x in numbers if not 0 < x < inf]:
-                raise ValueError(f"{field.name}: expected positive numbers, got {bad[0]}")
-        elif not 0 < value < inf:
-            raise ValueError(f"{field.name}: expected a positive number, got {value}")
-    for name, known in (("patterns", tuple(PATTERNS)), ("circle_dtypes", tuple(STORAGE_BITS))):
-        unknown = [x for x in getattr(config, name) if x not in known]
-        if unknown:
-            raise ValueError(f"{name}: expected names among {', '.join(known)}, got {', '.join(unknown)}")
-    if any(not 6 <= n <= 70 for n in config.lengths):
-        raise ValueError(f"lengths: expected 6 to 70 tokens, got {config.lengths}")
+    checks.positive(config)
+    checks.different(config)
+    checks.known(config, patterns=PATTERNS, circle_dtypes=STORAGE_BITS)
+    checks.within(config, lengths=(6, 70))
+    checks.least(config, circle_lengths=3)
     if config.circle_miss >= 0.5:
         raise ValueError(f"circle_miss: expected less than 1/2, got {config.circle_miss}")
-    if min(config.circle_lengths, default=3) < 3:
-        raise ValueError(f"circle_lengths: expected at least 3 keys, got {min(config.circle_lengths)}")
-    if config.lengths and not config.patterns:
-        raise ValueError("patterns: expected at least one, got none")
+    if config.lengths:
+        checks.some(config, "patterns")
     if config.real_lengths:
         _check_maps(config)
     sizes = config.spectrum_head_dims
@@ -140,9 +127,7 @@ def _check(config: RankConfig) -> None:
 
 
 def _check_maps(config: RankConfig) -> None:
-    least, most = LENGTHS
-    if bad := [n for n in config.real_lengths if not least <= n <= most]:
-        raise ValueError(f"real_lengths: expected {least} to {most} tokens, got {bad[0]}")
+    checks.within(config, real_lengths=LENGTHS)
     shortest = min(config.real_lengths)
     if min(config.real_head_dims, default=shortest) >= shortest:
         raise ValueError(

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Hashable, Sequence
 
-from rich.console import Console
-
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Point, Record, to_units
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Point, Record
 from experiments.rank import figures, maps, records, table, units
 from experiments.rank.config import PRESETS, RankConfig, resolve
 from experiments.rank.units import CirclePoint, RankPoint, SpectrumPoint
@@ -24,6 +18,8 @@ class Rank(Experiment[RankConfig]):
     summary = "which patterns a head of size d_k can produce, exactly and nearly"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.kl_cells, table.limits_cells)
 
     def resolve(self, config: RankConfig, given: Collection[str]) -> RankConfig:
         """Complete and check a configuration."""
@@ -34,12 +30,12 @@ class Rank(Experiment[RankConfig]):
         return units.grid(config)
 
     def parts(self, config: RankConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first, weighted by about what it costs."""
-        parts = [
-            Part(self.describe(points, None), partial(ask, points), len(points), units.work_of(points))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return units.work_of(points)
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One batch."""
@@ -91,16 +87,6 @@ class Rank(Experiment[RankConfig]):
         """Least head size at which the pattern is met."""
         met = [r["head_dim"] for r in records if r["bound"] is None and r["kl"] < 1e-9]
         return f"met from d_k = {min(met)} on" if met else "not met"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Rank()

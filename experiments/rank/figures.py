@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.rank.maps import MODEL
 from experiments.rank.table import NAMES
 from experiments.reading import Record, records, seed_range, select
@@ -34,15 +33,6 @@ _DTYPES = {
     "float16": Look("float16", GREEN, "^"),
     "float32": Look("float32", BLUE, "o"),
 }
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, and write down what each one shows.
-
-    Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
-    """
-    return draw_all("rank", _FIGURES, data, out_dir, stem)
 
 
 def divergence(data: Mapping[str, Any]) -> Drawn:
@@ -236,8 +226,9 @@ def on_the_circle(data: Mapping[str, Any]) -> Drawn:
     return figure, caption
 
 
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {
+FIGURES = {
     "divergence": divergence,
     "spectra": spectra,
     "circle": on_the_circle,
 }
+"""What draws each figure, by name."""

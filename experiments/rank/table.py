@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.rank.best import best_known
 from experiments.rank.maps import MODEL
@@ -149,11 +147,6 @@ BLOCKS = {
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    return [cells.rich() for cells in (kl_cells(data), limits_cells(data)) if cells is not None]
 
 
 def _sizes(row: Record) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from experiments import checks
 from experiments.translation.config import PRESETS as TRANSLATION
 from experiments.translation.config import TranslationConfig
 from experiments.translation.config import resolve as resolve_translation
@@ -89,20 +90,16 @@ def resolve(config: RedundancyConfig, given: Collection[str]) -> RedundancyConfi
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, int) and value < 1:
-            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
+    checks.positive(config)
+    checks.some(config, "looks")
     if config.d_model % config.num_heads:
         raise ValueError(
             f"num_heads: expected a divisor of d_model = {config.d_model}, got {config.num_heads}"
         )
-    if not config.learning_rate > 0:
-        raise ValueError(f"learning_rate: expected a positive number, got {config.learning_rate}")
     resolve_translation(translation(config), given)
     unit = chunk_size(config.num_steps)
-    fine = [steps for steps in config.looks if 0 < steps <= config.num_steps and steps % unit == 0]
-    if len(fine) < len(config.looks) or not fine or list(config.looks) != sorted(set(config.looks)):
+    fine = [steps for steps in config.looks if steps <= config.num_steps and steps % unit == 0]
+    if len(fine) < len(config.looks) or list(config.looks) != sorted(set(config.looks)):
         raise ValueError(
             f"looks: expected ascending multiples of {unit} up to num_steps = {config.num_steps}, "
             f"got {config.looks}"

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from rich.console import Console
-
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Kind, Point, Record, to_units
-from experiments.redundancy import figures, points, records, table, units
+from experiments.engine import Ask, Experiment, Rows
+from experiments.points import Kind, Point, Record
+from experiments.redundancy import figures, records, table, units
 from experiments.redundancy.config import PRESETS, RedundancyConfig, resolve
+from experiments.redundancy.points import KIND, grid, work_of
 from experiments.translation import data as text
 
 
@@ -23,7 +19,9 @@ class Redundancy(Experiment[RedundancyConfig]):
     name = "redundancy"
     summary = "how many heads of a translation model can go, as its training goes on, and of which kind"
     presets = PRESETS
-    kinds: ClassVar[Mapping[str, Kind]] = {"points": points.KIND}
+    kinds: ClassVar[Mapping[str, Kind]] = {"points": KIND}
+    plots = figures.FIGURES
+    tables = (table.curves_cells,)
 
     def resolve(self, config: RedundancyConfig, given: Collection[str]) -> RedundancyConfig:
         """Check a configuration."""
@@ -31,14 +29,11 @@ class Redundancy(Experiment[RedundancyConfig]):
 
     def points(self, config: RedundancyConfig) -> list[Point]:
         """The grid; nothing where there is no text."""
-        return [] if text.left_out(config.pairs) else points.grid(config)
+        return [] if text.left_out(config.pairs) else grid(config)
 
-    def parts(self, config: RedundancyConfig, ask: Ask) -> list[Part]:
-        """One part a model."""
-        return [
-            Part(self.describe(own, None), partial(ask, own), len(own), points.work_of(own))
-            for _, own in to_units(self.kinds, self.points(config))
-        ]
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return work_of(points)
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """Train a model, and remove heads at every checkpoint."""
@@ -69,16 +64,6 @@ class Redundancy(Experiment[RedundancyConfig]):
             return said
         whole = [r["bleu"] for r in records if r["order"] == "importance" and r["fraction_pruned"] == 0]
         return f"{said}: BLEU " + ", ".join("–" if value is None else f"{value:.1f}" for value in whole)
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for cells in table.all_cells(data):
-            console.print(cells.rich())
-        show_claims(console, data)
 
 
 EXPERIMENT = Redundancy()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from experiments import style
-from experiments.drawing import Drawn, checkpoint_look, draw_all
+from experiments.drawing import Drawn, checkpoint_look
 from experiments.reading import Record, records, select
 from experiments.redundancy.claims import KEPT, LATE, by_time
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, VERMILLION, Look
@@ -22,15 +21,6 @@ _KINDS = {
 }
 _RANDOM = Look("random order, at the end", ORANGE, "x")
 _PUBLISHED = {"color": BLACK, "marker": "*", "linestyle": "none", "markerfacecolor": "white", "markersize": 8}
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, and write down what each one shows.
-
-    Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
-    """
-    return draw_all("redundancy", _FIGURES, data, out_dir, stem)
 
 
 def dynamics(data: Mapping[str, Any]) -> Drawn:
@@ -115,4 +105,5 @@ def _seeds(rows: Sequence[Record]) -> str:
     return f"Means over {count} models" if count > 1 else "One model"
 
 
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {"dynamics": dynamics, "kinds": kinds}
+FIGURES = {"dynamics": dynamics, "kinds": kinds}
+"""What draws each figure, by name."""

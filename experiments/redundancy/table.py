@@ -64,12 +64,6 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     return claims.claims_cells(data, _NOTE)
 
 
-def all_cells(data: Mapping[str, Any]) -> list[Cells]:
-    """All tables that the run has records for, but the claims, which the terminal has as lines."""
-    cells = curves_cells(data)
-    return [] if cells is None else [cells]
-
-
 BLOCKS = {"curves": markdown_of(curves_cells), "claims": markdown_of(claims_cells)}
 """Tables by name, for `experiments.readme`."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import get_args
 
+from experiments import checks
 from theory.training.variants import Variant
 
 FAMILIES = ("regular", "random", "hubs")
@@ -149,20 +150,11 @@ def check(config: RegimesConfig) -> RegimesConfig:
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        values = value if isinstance(value, tuple) else (value,)
-        if len(set(values)) < len(values):
-            raise ValueError(f"{field.name}: expected different values, got {value}")
-        if any(not isinstance(one, str) and not one > 0 for one in values):
-            raise ValueError(f"{field.name}: expected positive numbers, got {value}")
+    checks.positive(config)
+    checks.different(config)
     for text in config.scaling_sizes:
         size_of(text)
-    unknown = [name for name in config.joint_variants if name not in get_args(Variant)]
-    if unknown:
-        raise ValueError(
-            f"joint_variants: expected names among {', '.join(get_args(Variant))}, got {', '.join(unknown)}"
-        )
+    checks.known(config, joint_variants=get_args(Variant))
     largest = config.family_items // 2
     if config.family_degrees and max(config.family_degrees) > largest:
         raise ValueError(

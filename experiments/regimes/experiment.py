@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Hashable, Sequence
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Point, Record
 from experiments.regimes import figures, plan, records, table, units
@@ -22,6 +17,8 @@ class Regimes(Experiment[RegimesConfig]):
     summary = "where one head suffices, what more heads save, and how the budget scales with m' and d"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.map_cells, table.families_cells, table.scaling_cells, table.thin_cells)
 
     def resolve(self, config: RegimesConfig, given: Collection[str]) -> RegimesConfig:
         """Check a configuration."""
@@ -46,16 +43,6 @@ class Regimes(Experiment[RegimesConfig]):
     def describe(self, points: Sequence[Point], records: Sequence[Record] | None) -> str:
         """One line on a batch."""
         return plan.describe(points, records)
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Regimes()

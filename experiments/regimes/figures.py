@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import Record, records, seed_range, select
 from experiments.regimes import figures_laws
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Look
@@ -36,19 +35,6 @@ _JOINT = {
     "adam": Look("all at once (Adam)", VERMILLION, "s", filled=False),
     "anneal-hinge": Look("all at once (annealed)", PURPLE, "D", filled=False),
 }
-
-
-def plot(data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    drawn = {
-        "map": regime_map,
-        "gain": gains,
-        "joint": joint,
-        "families": figures_laws.families,
-        "scaling": figures_laws.scaling,
-        "thin": figures_laws.thin,
-    }
-    return draw_all("regimes", drawn, data, folder, stem)
 
 
 def regime_map(data: Mapping[str, Any]) -> Drawn:
@@ -235,3 +221,14 @@ def _joint_panel(axes: Any, rows: Sequence[Record], cells: Sequence[Record]) -> 
     axes.set_ylim(0, 1.15 * float(np.max([row["largest_run"] for row in rows])))
     axes.set_xlabel("heads h")
     axes.set_title(f"m = {rows[0]['num_items']}, {rows[0]['factor']:.1f} of the ceiling")
+
+
+FIGURES = {
+    "map": regime_map,
+    "gain": gains,
+    "joint": joint,
+    "families": figures_laws.families,
+    "scaling": figures_laws.scaling,
+    "thin": figures_laws.thin,
+}
+"""What draws each figure, by name."""

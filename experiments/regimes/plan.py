@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from experiments.engine import Ask, Part
+from experiments.engine import Ask, Part, costliest_first
 from experiments.points import Record
 from experiments.regimes.config import FAMILIES, RegimesConfig, size_of
 from experiments.regimes.units import RECOVERED, DecidedPoint, HeadsPoint, JointPoint, OwnPoint
@@ -229,7 +229,7 @@ def parts(config: RegimesConfig, ask: Ask) -> list[Part]:
     for batch in own_batches(config):
         weight = len(batch) * _work(batch[0].num_items, 2.0)
         found.append(Part(describe(batch, None), partial(ask, batch), len(batch), weight))
-    return sorted(found, key=lambda part: -part.weight)
+    return costliest_first(found)
 
 
 def _work(num_items: int, heads: float) -> float:

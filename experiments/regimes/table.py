@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.reading import Record, listed, records, seed_range, select
 from experiments.tables import Cells, markdown_of
@@ -246,18 +244,11 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     return out | claims.claim_values(data)
 
 
-_CELLS = {
-    "map": map_cells,
-    "families": families_cells,
-    "exponents": scaling_cells,
-    "thin": thin_cells,
-    "claims": claims_cells,
+BLOCKS = {
+    "map": markdown_of(map_cells),
+    "families": markdown_of(families_cells),
+    "exponents": markdown_of(scaling_cells),
+    "thin": markdown_of(thin_cells),
+    "claims": markdown_of(claims_cells),
 }
-BLOCKS = {name: markdown_of(make) for name, make in _CELLS.items()}
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for, without the claims."""
-    made = [make(data) for name, make in _CELLS.items() if name != "claims"]
-    return [cells.rich() for cells in made if cells is not None]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from experiments import checks
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,9 @@ def resolve(config: RelationsConfig, given: Collection[str]) -> RelationsConfig:
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple):
-            if not value or len(set(value)) < len(value) or min(value) < 1:
-                raise ValueError(f"{field.name}: expected different positive numbers, got {value}")
-        elif not isinstance(value, bool) and value < (0 if field.name == "extra_heads" else 1):
-            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
+    checks.positive(config, or_zero=("extra_heads",))
+    checks.different(config)
+    checks.some(config, "num_relations", "total_key_dim")
     if 8 * max(config.num_relations) > config.num_items:
         raise ValueError(
             f"num_items: expected at least 8 * num_relations = {8 * max(config.num_relations)}, "

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from rich.console import Console
-
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Record, to_units
+from experiments.engine import Ask, Experiment, Rows
+from experiments.points import Record
 from experiments.relations import figures, records, table, units
 from experiments.relations.config import PRESETS, RelationsConfig, resolve
 from experiments.relations.units import RelationsPoint
@@ -24,6 +18,8 @@ class Relations(Experiment[RelationsConfig]):
     summary = "several relations at once: what h < R heads cannot return, and what a read-out can make up for"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.error_cells,)
 
     def resolve(self, config: RelationsConfig, given: Collection[str]) -> RelationsConfig:
         """Check a configuration."""
@@ -33,12 +29,9 @@ class Relations(Experiment[RelationsConfig]):
         """The grid."""
         return units.grid(config)
 
-    def parts(self, config: RelationsConfig, ask: Ask) -> list[Part]:
-        """One part a batch, weighted by about what it costs."""
-        return [
-            Part(self.describe(points, None), partial(ask, points), len(points), units.work_of(points[0]))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
+    def work(self, points: Sequence[RelationsPoint]) -> float:
+        """How much a batch costs, about."""
+        return units.work_of(points[0])
 
     def compute(self, points: Sequence[RelationsPoint]) -> list[Record]:
         """All seeds of one model."""
@@ -70,16 +63,6 @@ class Relations(Experiment[RelationsConfig]):
                 h = record["num_heads"]
                 best[h] = min(record["error"], best.get(h, float("inf")))
         return "error " + ", ".join(f"h = {h}: {best[h]:.2f}" for h in sorted(best))
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figure."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Relations()

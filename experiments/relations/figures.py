@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import records, seed_range, select
 from experiments.style import BLUE, GREEN, ORANGE, SKY, VERMILLION, Look
 
@@ -21,11 +20,6 @@ _ARMS = {
     ("mlp", "signs", "trained", True): Look("MLP, values +1 and -1", VERMILLION, "s", filled=False),
     ("mlp", "signs", "mixed", True): Look("the same, mixtures set by hand", ORANGE, "D"),
 }
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    return draw_all("relations", {"heads": heads}, data, out_dir, stem)
 
 
 def heads(data: Mapping[str, Any]) -> Drawn:
@@ -82,3 +76,7 @@ def heads(data: Mapping[str, Any]) -> Drawn:
         "them, go below it; training attention and MLP together does not find this."
     )
     return figure, caption
+
+
+FIGURES = {"heads": heads}
+"""What draws each figure, by name."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+
+from experiments import checks
 
 
 @dataclass(frozen=True)
@@ -136,21 +138,9 @@ def resolve(config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
 
 
 def _check(config: RetrievalConfig) -> None:
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple):
-            if len(set(value)) < len(value):
-                raise ValueError(f"{field.name}: expected different values, got {value}")
-            smallest = min(value, default=1)
-            if field.name != "arm_heads" and smallest <= 0:
-                raise ValueError(f"{field.name}: expected positive numbers, got {smallest}")
-        elif value < (0 if field.name == "extra_heads" else 1):
-            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
-    if not config.num_targets:
-        raise ValueError("num_targets: expected at least one, got none")
-    for name in ("learning_rates", "copy_learning_rates"):
-        if not getattr(config, name):
-            raise ValueError(f"{name}: expected at least one, got none")
+    checks.positive(config, or_zero=("extra_heads",), but=("arm_heads",))
+    checks.different(config)
+    checks.some(config, "num_targets", "learning_rates", "copy_learning_rates")
     if not (config.lengths or any(getattr(config, name) for name in _ARMS)):
         raise ValueError("lengths: expected at least one curve to measure, got none")
     if config.fixed_width_lengths and config.fixed_width < config.arm_targets + max(
@@ -159,6 +149,4 @@ def _check(config: RetrievalConfig) -> None:
         raise ValueError(
             f"fixed_width: expected at least one dimension for every head, got {config.fixed_width}"
         )
-    for name in ("num_train", "copy_num_train"):
-        if getattr(config, name) % 100:
-            raise ValueError(f"{name}: expected a multiple of 100, got {getattr(config, name)}")
+    checks.multiple(config, num_train=100, copy_num_train=100)

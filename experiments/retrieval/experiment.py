@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Hashable, Sequence
 
-from rich.console import Console
-
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Record, to_units
+from experiments.engine import Ask, Experiment, Rows
+from experiments.points import Record
 from experiments.retrieval import figures, records, table, units
 from experiments.retrieval.config import PRESETS, RetrievalConfig, resolve
 from experiments.retrieval.units import RetrievalPoint
@@ -24,6 +18,8 @@ class Retrieval(Experiment[RetrievalConfig]):
     summary = "how many heads a task of D retrievals needs, and the wide head that copies its input"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.heads_cells, table.jumps_cells, table.copy_cells)
 
     def resolve(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
         """Complete and check a configuration."""
@@ -33,12 +29,9 @@ class Retrieval(Experiment[RetrievalConfig]):
         """The grid."""
         return units.grid(config)
 
-    def parts(self, config: RetrievalConfig, ask: Ask) -> list[Part]:
-        """One part a batch, weighted by about what it costs."""
-        return [
-            Part(self.describe(points, None), partial(ask, points), len(points), units.work_of(points[0]))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
+    def work(self, points: Sequence[RetrievalPoint]) -> float:
+        """How much a batch costs, about."""
+        return units.work_of(points[0])
 
     def compute(self, points: Sequence[RetrievalPoint]) -> list[Record]:
         """All seeds and learning rates of one model."""
@@ -80,16 +73,6 @@ class Retrieval(Experiment[RetrievalConfig]):
                 h = record["num_heads"]
                 best[h] = min(record["nmse"], best.get(h, float("inf")))
         return "NMSE " + ", ".join(f"h = {h}: {best[h]:.1e}" for h in sorted(best))
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Retrieval()

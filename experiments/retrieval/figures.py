@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import Record, records, seed_range, select
 from experiments.retrieval.figures_copy import copying
 from experiments.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Look
@@ -31,15 +30,6 @@ _SETTINGS = {
     "general": Look("general task", ORANGE, "P"),
 }
 _PUBLISHED = Look("published (their encoder is not known)", BLACK, "*", filled=False)
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, and write down what each one shows.
-
-    Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
-    """
-    return draw_all("retrieval", _FIGURES, data, out_dir, stem)
 
 
 def heads(data: Mapping[str, Any]) -> Drawn:
@@ -201,9 +191,10 @@ def _runs(rows: Sequence[Record]) -> str:
     return f"{seeds}, {restarts} learning rates each" if restarts > 1 else seeds
 
 
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {
+FIGURES = {
     "heads": heads,
     "settings": settings,
     "copying": copying,
     "theorem": theorem,
 }
+"""What draws each figure, by name."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.reading import Record, records, select
 from experiments.retrieval.claims import smallest_readout
@@ -185,16 +183,6 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     if matched and None not in matched:
         out["maps.lowest"] = f"{100 * min(matched):.1f}%"
     return out | claims.claim_values(data)
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    return [cells.rich() for cells in _all(data)]
-
-
-def _all(data: Mapping[str, Any]) -> list[Cells]:
-    made = (make(data) for make in (heads_cells, jumps_cells, copy_cells))
-    return [cells for cells in made if cells is not None]
 
 
 def _groups(rows: list[Record]) -> dict[tuple[str, int, int], list[Record]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments import checks
 from experiments.pretrained import WHEELS, check_names
 from experiments.pretrained.tensors import read_json
 from experiments.roles import text, treebank
@@ -103,20 +104,13 @@ def resolve(config: RolesConfig, given: Collection[str]) -> RolesConfig:
         ValueError: naming a field, what was expected and what came.
         FileNotFoundError: if a file that it names is not there.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, int) and value < (0 if field.name == "num_sentences" else 1):
-            raise ValueError(f"{field.name}: expected a positive integer, got {value}")
-    if not config.models or len(set(config.models)) < len(config.models):
-        raise ValueError(f"models: expected at least one, all different, got {config.models}")
+    checks.positive(config, or_zero=("num_sentences",))
+    checks.different(config)
+    checks.some(config, "models")
     check_names(config.models)
     for name in config.models:
         sizes(name)
-    if min(config.segment_length, config.sentence_length) < 8:
-        raise ValueError(
-            "segment_length, sentence_length: expected at least 8 tokens, "
-            f"got {config.segment_length}, {config.sentence_length}"
-        )
+    checks.least(config, segment_length=8, sentence_length=8)
     if config.text:
         text.passages(config.text)
     if config.ud:

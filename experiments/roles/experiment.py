@@ -7,10 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.points import Record
 from experiments.pretrained import WHEELS, installed
 from experiments.roles import figures, naming, records, table, text, treebank, units
@@ -25,6 +22,7 @@ class Roles(Experiment[RolesConfig]):
     summary = "what the heads of pretrained models do: positions, delimiters, syntax, induction"
     presets = PRESETS
     kinds = units.KINDS
+    tables = (table.role_cells, table.dependency_cells)
 
     def resolve(self, config: RolesConfig, given: Collection[str]) -> RolesConfig:
         """Check a configuration."""
@@ -54,7 +52,7 @@ class Roles(Experiment[RolesConfig]):
                 for name, points, weight in plan
                 if points
             ]
-        return sorted(parts, key=lambda part: -part.weight)
+        return costliest_first(parts)
 
     def _heads(self, config: RolesConfig, model: str, ask: Ask) -> None:
         """Scores, then the map of the most typical head of each role; syntactic ones need the dependencies."""
@@ -128,12 +126,6 @@ class Roles(Experiment[RolesConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for cells in table.all_cells(data):
-            console.print(cells.rich())
-        show_claims(console, data)
 
 
 def _present(config: RolesConfig) -> list[str]:

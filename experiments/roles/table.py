@@ -116,11 +116,6 @@ BLOCKS = {
 """Tables by name, for `experiments.readme`."""
 
 
-def all_cells(data: Mapping[str, Any]) -> list[Cells]:
-    """All tables for the terminal that the run has records for."""
-    return [cells for make in (role_cells, dependency_cells) if (cells := make(data)) is not None]
-
-
 def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a run that prose may name, without the name of the source.
 

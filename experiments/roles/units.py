@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -303,12 +303,3 @@ def _length(model: PretrainedModel, length: int) -> int:
 
 def _rounded(value: Any) -> float:
     return round(float(value), 6)
-
-
-def all_points(config: RolesConfig) -> Iterator[list[Any]]:
-    """The batches that are known before anything is computed."""
-    for model in config.models:
-        for control in (False, True):
-            yield list(head_points(config, model, control=control))
-            yield list(dependency_points(config, model, control=control))
-        yield list(distance_points(config, model))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from experiments import checks
 
 ARMS = ("greedy", "joint", "weights", "values")
 
@@ -74,23 +76,8 @@ def check(config: SoftmaxConfig) -> SoftmaxConfig:
     Raises:
         ValueError: naming a field, what was expected and what came.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple):
-            if len(set(value)) < len(value):
-                raise ValueError(f"{field.name}: expected different values, got {value}")
-            numbers = [x for x in value if not isinstance(x, str)]
-            if min(numbers, default=1) < 1:
-                raise ValueError(f"{field.name}: expected positive numbers, got {min(numbers)}")
-        elif value <= 0:
-            raise ValueError(f"{field.name}: expected a positive number, got {value}")
-    unknown = [arm for arm in config.arms if arm not in ARMS]
-    if unknown:
-        raise ValueError(f"arms: expected names among {', '.join(ARMS)}, got {', '.join(unknown)}")
-    for size, items, name in (
-        (config.context_size, config.num_items, "context_size"),
-        (config.lemma_context, config.lemma_items, "lemma_context"),
-    ):
-        if not 2 <= size <= items:
-            raise ValueError(f"{name}: expected 2 to the {items} items, got {size}")
+    checks.positive(config)
+    checks.different(config)
+    checks.known(config, arms=ARMS)
+    checks.within(config, context_size=(2, config.num_items), lemma_context=(2, config.lemma_items))
     return config

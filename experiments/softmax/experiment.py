@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from rich.console import Console
-
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Point, Record, to_units
+from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
+from experiments.points import Point, Record
 from experiments.softmax import figures, records, table, units
 from experiments.softmax.config import PRESETS, SoftmaxConfig, check
 
@@ -23,6 +17,8 @@ class Softmax(Experiment[SoftmaxConfig]):
     summary = "softmax heads and value routing beside the maximum over heads, at a fixed key budget"
     presets = PRESETS
     kinds = units.KINDS
+    plots = figures.FIGURES
+    tables = (table.sweep_cells,)
 
     def resolve(self, config: SoftmaxConfig, given: Collection[str]) -> SoftmaxConfig:
         """Check a configuration."""
@@ -33,12 +29,12 @@ class Softmax(Experiment[SoftmaxConfig]):
         return list(units.grid(config))
 
     def parts(self, config: SoftmaxConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first, weighted by about what it costs."""
-        parts = [
-            Part(self.describe(points, None), partial(ask, points), len(points), units.work_of(points[0]))
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
-        return sorted(parts, key=lambda part: -part.weight)
+        """One part a batch, the costliest first."""
+        return costliest_first(super().parts(config, ask))
+
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return units.work_of(points[0])
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One batch."""
@@ -57,16 +53,6 @@ class Softmax(Experiment[SoftmaxConfig]):
         if records is None:
             return f"{said}: {len(points)} seeds"
         return f"{said}: F1 {', '.join(table.score(row['f1']) for row in records)}"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 EXPERIMENT = Softmax()

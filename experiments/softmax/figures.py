@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import records, seed_range, select
 from experiments.softmax.table import NAMES
 from experiments.style import BLACK, BLUE, GREEN, PURPLE, VERMILLION, Look
@@ -19,11 +18,6 @@ _LOOKS = {
     "values": Look(NAMES["values"], PURPLE, "D"),
 }
 _TRANSPLANT = Look("exact channel put into softmax heads", BLACK, "P", filled=False)
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, with captions."""
-    return draw_all("softmax", _FIGURES, data, out_dir, stem)
 
 
 def sweep(data: Mapping[str, Any]) -> Drawn:
@@ -120,4 +114,5 @@ def lemma(data: Mapping[str, Any]) -> Drawn:
     return figure, caption
 
 
-_FIGURES = {"sweep": sweep, "lemma": lemma}
+FIGURES = {"sweep": sweep, "lemma": lemma}
+"""What draws each figure, by name."""

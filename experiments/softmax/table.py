@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.reading import Record, records, select
 from experiments.softmax.config import ARMS
@@ -89,9 +87,3 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
 BLOCKS = {"sweep": markdown_of(sweep_cells), "claims": markdown_of(claims_cells)}
 """Tables by name, for `experiments.readme`."""
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    cells = sweep_cells(data)
-    return [] if cells is None else [cells.rich()]

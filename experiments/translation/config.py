@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from experiments import checks
 from experiments.translation.data import COPY, SPECIAL, file_corpus
 from experiments.translation.training import STEP_UNIT
 
@@ -113,34 +114,19 @@ def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationCon
         FileNotFoundError: if the file of its pairs is not there.
     """
     del given
-    for name in ("arms", "heads", "key_dims", "fixed_heads", "divisors", "learning_rates"):
-        values = getattr(config, name)
-        if not values or len(set(values)) < len(values):
-            raise ValueError(f"{name}: expected different values, at least one, got {values}")
-        if name != "arms" and min(values) <= 0:
-            raise ValueError(f"{name}: expected positive numbers, got {min(values)}")
-    if unknown := set(config.arms) - set(ARMS):
-        raise ValueError(f"arms: expected some of {', '.join(ARMS)}, got {', '.join(sorted(unknown))}")
-    for name in ("d_model", "d_ff", "num_layers", "standard_heads", "fixed_head_dim", "seeds", "rows"):
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name}: expected a positive integer, got {getattr(config, name)}")
+    checks.positive(config, or_zero=("dropout_rate",))
+    checks.different(config)
+    checks.some(config, "arms", "heads", "key_dims", "fixed_heads", "divisors", "learning_rates")
+    checks.known(config, arms=ARMS)
     for name in ("tuning_steps", "num_steps"):
         if getattr(config, name) <= config.warmup:
             raise ValueError(
                 f"{name}: expected more than warmup = {config.warmup}, got {getattr(config, name)}"
             )
-        if getattr(config, name) % STEP_UNIT:
-            raise ValueError(f"{name}: expected a multiple of {STEP_UNIT}, got {getattr(config, name)}")
-    if config.warmup < 1:
-        raise ValueError(f"warmup: expected a positive integer, got {config.warmup}")
-    if config.length < 2:
-        raise ValueError(f"length: expected at least 2, got {config.length}")
-    if config.vocab_size < 256 + len(SPECIAL):
-        raise ValueError(f"vocab_size: expected at least {256 + len(SPECIAL)}, got {config.vocab_size}")
-    if not 0 <= config.dropout_rate < 1:
+    checks.multiple(config, d_model=2, tuning_steps=STEP_UNIT, num_steps=STEP_UNIT)
+    checks.least(config, length=2, vocab_size=256 + len(SPECIAL))
+    if config.dropout_rate >= 1:
         raise ValueError(f"dropout_rate: expected a number in [0, 1), got {config.dropout_rate}")
-    if config.d_model % 2:
-        raise ValueError(f"d_model: expected an even number, got {config.d_model}")
     for heads in (*(config.heads if "A" in config.arms else ()), config.standard_heads):
         if config.d_model % heads:
             raise ValueError(f"heads: expected divisors of d_model = {config.d_model}, got {heads}")

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Hashable, Sequence
 
-from rich.console import Console
-
-from experiments.claims import show_claims
 from experiments.engine import Ask, Experiment, Part, Rows
 from experiments.points import Record
 from experiments.translation import data as text
@@ -24,6 +19,8 @@ class Translation(Experiment[TranslationConfig]):
     summary = "head count against head size in a small translation model: perplexity, BLEU, cost"
     presets = PRESETS
     kinds = plan.KINDS
+    plots = figures.FIGURES
+    tables = (table.settings_cells, table.baselines_cells)
 
     def resolve(self, config: TranslationConfig, given: Collection[str]) -> TranslationConfig:
         """Check a configuration."""
@@ -83,16 +80,6 @@ class Translation(Experiment[TranslationConfig]):
             return said if records is None else f"{said}: all runs diverged"
         means = (sum(record[name] for record in ok) / len(ok) for name in ("bleu", "perplexity"))
         return "{}: BLEU {:.1f}, perplexity {:.2f}".format(said, *means)
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def _sizes(point: TranslationPoint) -> str:

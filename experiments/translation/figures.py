@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from experiments import style
-from experiments.drawing import Drawn, draw_all
+from experiments.drawing import Drawn
 from experiments.reading import Record, records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, PURPLE, VERMILLION, Look
 from experiments.translation.published import ARMS, BASE
@@ -21,15 +20,6 @@ _FIXED = Look("fixed head size (M)", VERMILLION, "s")
 _SPLIT = Look("standard split (S, and A at h = 8)", BLUE, "o")
 _HEADS = Look("F: heads of one size", GREEN, "^")
 _KEYS = Look("B: size of queries and keys", PURPLE, "D")
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, and write down what each one shows.
-
-    Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
-    """
-    return draw_all("translation", _FIGURES, data, out_dir, stem)
 
 
 def heads(data: Mapping[str, Any]) -> Drawn:
@@ -163,4 +153,5 @@ def _intervals(rows: Sequence[Record]) -> str:
     return f"Points: means of {seeds}, bars: Student's 95% intervals."
 
 
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {"heads": heads, "arms": arms}
+FIGURES = {"heads": heads, "arms": arms}
+"""What draws each figure, by name."""

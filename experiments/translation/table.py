@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from experiments import claims
 from experiments.reading import Record, records, select
 from experiments.tables import Cells, markdown_of
@@ -141,9 +139,3 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     for row in records(data, "baselines"):
         out |= {f"{name}.bleu": f"{row[f'{name}_bleu']:.1f}" for name in ("untrained", "copy")}
     return out | claims.claim_values(data)
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    made = (make(data) for make in (settings_cells, baselines_cells))
-    return [cells.rich() for cells in made if cells is not None]

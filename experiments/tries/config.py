@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
+from experiments import checks
 from theory.problems import check_problem
 
 
@@ -116,15 +117,8 @@ def resolve(config: TriesConfig, given: Collection[str]) -> TriesConfig:
 
 
 def _check(config: TriesConfig) -> None:
-    for field in fields(config):
-        value = getattr(config, field.name)
-        values = value if isinstance(value, tuple) else (value,)
-        least = 0 if field.name in ("channel_heads", "retrieval_targets") else 1
-        if isinstance(value, tuple) and len(set(value)) < len(value):
-            raise ValueError(f"{field.name}: expected different values, got {value}")
-        for one in values:
-            if (isinstance(one, float) and not one > 0) or (isinstance(one, int) and one < least):
-                raise ValueError(f"{field.name}: expected positive numbers, got {one}")
+    checks.positive(config, or_zero=("channel_heads", "retrieval_targets"))
+    checks.different(config)
     if not (config.num_heads or config.channel_heads or config.retrieval_targets):
         raise ValueError("num_heads: expected at least one thing to measure, got none")
     if config.num_heads and not any(head_dims(config, h) for h in config.num_heads):
@@ -135,8 +129,7 @@ def _check(config: TriesConfig) -> None:
     if min(config.ratios, default=2) < 2:
         raise ValueError(f"ratios: expected integers above 1, got {config.ratios}")
     grain = 2 * STEPS_OF_A_LOOK * max(config.ratios, default=1)
-    if config.max_steps % grain:
-        raise ValueError(f"max_steps: expected a multiple of {grain}, got {config.max_steps}")
+    checks.multiple(config, max_steps=grain)
     if max(config.fractions, default=1.0) > 1 or list(config.fractions) != sorted(config.fractions):
         raise ValueError(f"fractions: expected ascending numbers up to 1, got {config.fractions}")
     for name in ("channel_steps", "retrieval_steps"):

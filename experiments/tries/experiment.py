@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
-from rich.console import Console
-
 from experiments.capacity.units import RECOVERED_F1
-from experiments.claims import show_claims
-from experiments.engine import Ask, Experiment, Part, Rows
-from experiments.points import Kind, Point, Record, to_units
+from experiments.engine import Ask, Experiment, Rows
+from experiments.points import Kind, Point, Record
 from experiments.tries import dynamics, figures, records, table, units
 from experiments.tries.config import PRESETS, TriesConfig, resolve
 from experiments.tries.units import TriesPoint
@@ -27,6 +22,8 @@ class Tries(Experiment[TriesConfig]):
     )
     presets = PRESETS
     kinds: ClassVar[Mapping[str, Kind]] = {"points": units.KIND, "dynamics": dynamics.KIND}
+    plots = figures.FIGURES
+    tables = (table.threshold_cells, table.paired_cells, table.dynamics_cells)
 
     def resolve(self, config: TriesConfig, given: Collection[str]) -> TriesConfig:
         """Check a configuration."""
@@ -36,17 +33,9 @@ class Tries(Experiment[TriesConfig]):
         """The grid."""
         return [*units.grid(config), *dynamics.grid(config)]
 
-    def parts(self, config: TriesConfig, ask: Ask) -> list[Part]:
-        """One part a batch, weighted by about what it costs."""
-        return [
-            Part(
-                self.describe(points, None),
-                partial(ask, points),
-                len(points),
-                _module(points).work_of(points),
-            )
-            for _, points in to_units(self.kinds, self.points(config))
-        ]
+    def work(self, points: Sequence[Point]) -> float:
+        """How much a batch costs, about."""
+        return _module(points).work_of(points)
 
     def compute(self, points: Sequence[Point]) -> list[Record]:
         """One training of all seeds, and all that is made of it."""
@@ -70,16 +59,6 @@ class Tries(Experiment[TriesConfig]):
             return said
         good = sum(r["best_f1"] is not None and r["best_f1"] >= RECOVERED_F1 for r in records)
         return f"{said}: {good} of {len(records)} recovered"
-
-    def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-        """Draw the figures."""
-        return figures.plot(data, folder, stem)
-
-    def show(self, data: Mapping[str, Any], console: Console) -> None:
-        """Print the tables."""
-        for rows in table.rich_tables(data):
-            console.print(rows)
-        show_claims(console, data)
 
 
 def _module(points: Sequence[Point]) -> Any:

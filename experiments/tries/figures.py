@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from experiments import style
-from experiments.drawing import Drawn, checkpoint_look, draw_all
+from experiments.drawing import Drawn, checkpoint_look
 from experiments.reading import Record, records, seed_range, select, wilson
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
 
@@ -35,15 +34,6 @@ _ORDERS = {
     "importance": "by importance",
     "random": "at random",
 }
-
-
-def plot(data: Mapping[str, Any], out_dir: Path, stem: str) -> list[Path]:
-    """Draw every figure that the run has records for, and write down what each one shows.
-
-    Returns:
-        Paths written: ``<stem>-<figure>.svg`` and ``.png`` for each figure, then ``<stem>-captions.md``.
-    """
-    return draw_all("tries", _FIGURES, data, out_dir, stem)
 
 
 def budgets(data: Mapping[str, Any]) -> Drawn:
@@ -231,9 +221,10 @@ def _watched(rows: Sequence[Record], task: str) -> str:
     return f"{task}: {own[0]['num_heads']} heads, {seed_range(row['seeds'] for row in own)}"
 
 
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], Drawn]] = {
+FIGURES = {
     "budgets": budgets,
     "recovery": recovery,
     "cut": cut,
     "dynamics": dynamics,
 }
+"""What draws each figure, by name."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from experiments.claims import claim_values
 from experiments.reading import Record, records, select
 from experiments.tables import Cells, markdown_of
@@ -164,12 +162,6 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         for share, kept in zip(row["fraction_pruned"], row["kept"], strict=True):
             out[f"kept.{row['task']}.{row['order']}.{time}.p{100 * share:.0f}"] = f"{100 * kept:.0f}%"
     return out | claim_values(data)
-
-
-def rich_tables(data: Mapping[str, Any]) -> list[Table]:
-    """All tables that the run has records for."""
-    made = (make(data) for make in (threshold_cells, paired_cells, dynamics_cells))
-    return [cells.rich() for cells in made if cells is not None]
 
 
 def _choice(arm: str) -> str | None:

@@ -43,10 +43,6 @@ def only(test: Callable[[Mapping[str, Any]], bool], **fields: Any) -> Change:
     return lambda row: fields if test(row) else None
 
 
-def _swept(row: Mapping[str, Any]) -> bool:
-    return row["total_key_dim"] in (24, 36)
-
-
 def _by_heads(one: float, many: float) -> Change:
     return where(lambda r: r["num_heads"] == 1, {"best_f1": one}, {"best_f1": many})
 

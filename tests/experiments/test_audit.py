@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from experiments.audit import figures, graphs, records, table, units
+from experiments.audit import graphs, records, table, units
 from experiments.audit.config import PRESETS, AuditConfig, resolve
 from experiments.audit.experiment import EXPERIMENT
 from experiments.audit.graphs import content_positions, contexts_of, type_graph
@@ -221,7 +222,7 @@ def test_each_verdict_can_fail(claim, kind, change):
 
 def test_figures_and_values_are_made_of_the_records(tmp_path):
     data = _data()
-    names = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     assert {f"quick-{name}.svg" for name in ("ranks", "graph", "fixed")} <= names
     found = records.values(data)
     assert found["minilm-l6.mean_effective_rank"] == "5.5"
@@ -238,14 +239,11 @@ def test_figures_and_values_are_made_of_the_records(tmp_path):
 def test_a_run_from_the_command_line(tmp_path, text, capsys, monkeypatch):
     model = _model(causal=True)
     here = SimpleNamespace(installed=lambda name: name == "small", load=lambda name: model)
-    for module in (
-        units,
-        *(__import__(f"experiments.audit.{n}", fromlist=["x"]) for n in ("config", "experiment")),
-    ):
-        monkeypatch.setattr(module, "installed", here.installed)
+    for module in ("audit.units", "audit.config", "pretrained.load"):
+        monkeypatch.setattr(import_module(f"experiments.{module}"), "installed", here.installed)
     monkeypatch.setattr(units, "load", here.load)
     monkeypatch.setattr(EXPERIMENT, "input_files", lambda config: [])
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])  # drawn above
+    monkeypatch.setattr(EXPERIMENT, "plots", {})  # drawn above
     command = f"run audit --preset smoke --models small --text {text} --length 7 --workers 0 --out {tmp_path}"
     assert cli.main(command.split()) == 0
     rows = json.loads((tmp_path / "smoke.json").read_text(), parse_constant=pytest.fail)["records"]
@@ -258,9 +256,9 @@ def test_a_run_from_the_command_line(tmp_path, text, capsys, monkeypatch):
 
 
 def test_what_is_missing_is_said(monkeypatch):
-    experiment = __import__("experiments.audit.experiment", fromlist=["x"])
-    monkeypatch.setattr(experiment, "installed", lambda name: name != "smollm2-135m")
-    monkeypatch.setattr(experiment, "available", lambda text: False)
+    pretrained = import_module("experiments.pretrained.load")
+    monkeypatch.setattr(pretrained, "installed", lambda name: name != "smollm2-135m")
+    monkeypatch.setattr("experiments.audit.experiment.available", lambda text: False)
     rows = EXPERIMENT.left_out(QUICK)
     assert [(row["what"], row["how_to_get"]) for row in rows] == [
         ("smollm2-135m", "make models"),
@@ -273,8 +271,8 @@ def test_what_is_missing_is_said(monkeypatch):
     [
         ({"models": ()}, set(), "models: expected at least one, got none"),
         ({"models": ("minilm-l6", "minilm-l6")}, set(), "models: expected different values"),
-        ({"num_contexts": 7}, set(), "num_contexts: expected an even number"),
-        ({"length": 3}, set(), "length: expected at least 4 tokens, got 3"),
+        ({"num_contexts": 7}, set(), "num_contexts: expected a multiple of 2, got 7"),
+        ({"length": 3}, set(), "length: expected at least 4, got 3"),
         ({"random_draws": 0}, set(), "random_draws: expected a positive integer, got 0"),
         ({"growth": (0.5, 0.9)}, set(), "growth: expected ascending parts up to 1"),
     ],

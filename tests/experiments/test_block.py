@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from experiments import cli
-from experiments.block import PRESETS, figures, table
+from experiments.block import PRESETS, table
 from experiments.block.config import check
 from experiments.block.experiment import EXPERIMENT
 from experiments.block.records import CLAIMS, claim_rows, summary
@@ -148,7 +148,7 @@ def test_each_verdict_can_hold_and_fail(monkeypatch):
     ("changes", "message"),
     [
         ({"controls": ("none",)}, "controls: expected names among"),
-        ({"context_size": 97}, "context_size: expected 2 to the 96 items"),
+        ({"context_size": 97}, "context_size: expected 2 to 96, got 97"),
         ({"full_items": 100}, "full_items: expected 0, or at least 4 contexts = 192"),
         ({"control_heads": 7}, "control_heads: expected a divisor of 48"),
         ({"full_heads": (3,)}, "full_heads: expected divisors of 16"),
@@ -161,7 +161,7 @@ def test_mistakes_are_named(changes, message):
 
 @pytest.mark.slow
 def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])
+    monkeypatch.setattr(EXPERIMENT, "plots", {})
     command = ["run", "block", "--preset", "smoke", "--workers", "0", "--out", str(tmp_path), "--seeds", "1"]
     assert cli.main(command) == 0
     data = json.loads((tmp_path / "smoke.json").read_text(), parse_constant=pytest.fail)
@@ -194,7 +194,7 @@ def test_what_the_records_say():
 
 def test_figures_tables_and_values_are_made_of_the_records(tmp_path):
     data = committed()
-    names = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     assert {"quick-heads.svg", "quick-heads.png", "quick-captions.md"} == names
     assert float(table.values(data)["accuracy.removed.d16.k48.h8"]) < 0.6
     assert "no attention" in table.BLOCKS["blocks"](data)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from experiments import style
 from experiments.capacity import table
-from experiments.capacity.figures import plot
+from experiments.capacity.experiment import EXPERIMENT
 from experiments.capacity.figures_ceiling import ceiling, real
 from experiments.capacity.figures_recovery import head_sweep, recovery
 from experiments.capacity.figures_threshold import scaling, threshold
@@ -29,8 +29,8 @@ def data():
 def test_every_figure_is_drawn_twice_the_same(tmp_path):
     data = small()
     before = dict(rcParams)
-    first = plot(data, tmp_path / "one", "quick")
-    again = plot(copy.deepcopy(data), tmp_path / "two", "quick")
+    first = EXPERIMENT.plot(data, tmp_path / "one", "quick")
+    again = EXPERIMENT.plot(copy.deepcopy(data), tmp_path / "two", "quick")
     assert dict(rcParams) == before
     expected = [f"quick-{name}.{suffix}" for name in NAMES for suffix in ("svg", "png")]
     assert [path.name for path in first] == [*expected, "quick-captions.md"]
@@ -43,7 +43,6 @@ def test_every_figure_is_drawn_twice_the_same(tmp_path):
             assert "dc:date" not in path.read_text("utf-8")
     captions = first[-1].read_text("utf-8")
     assert "`python -m experiments plot capacity --preset quick`" in captions
-    assert f"`{data['command']}`" in captions
     for name in NAMES:
         assert f"quick-{name}.svg" in captions
 
@@ -103,11 +102,11 @@ def test_figures_of_an_earlier_run_do_not_stay(tmp_path, monkeypatch):
         return paths
 
     monkeypatch.setattr(style, "save", save)
-    plot(small(), tmp_path, "quick")
+    EXPERIMENT.plot(small(), tmp_path, "quick")
     others = ("quick-mine.png", "paper-real.svg", "quick-real.txt")
     for name in others:
         (tmp_path / name).touch()
-    written = plot(small(real=False, budgets=()), tmp_path, "quick")
+    written = EXPERIMENT.plot(small(real=False, budgets=()), tmp_path, "quick")
     assert not {"quick-real.svg", "quick-head-sweep.png"} & {path.name for path in written}
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in written} | set(others)
 
@@ -223,12 +222,11 @@ def test_missing_things_are_left_out(variant, tmp_path, monkeypatch):
     monkeypatch.setattr(style, "save", save)
     make, absent = VARIANTS[variant]
     data = make()
-    (captions,) = plot(data, tmp_path, "quick")
+    (captions,) = EXPERIMENT.plot(data, tmp_path, "quick")
     assert set(NAMES) - set(saved) == absent
     assert captions.exists()
     console = Console(file=io.StringIO(), width=80)
-    for item in table.rich_tables(data):
-        console.print(item)
+    EXPERIMENT.show(data, console)
     for make_cells in (table.threshold_cells, table.ceiling_cells, table.real_cells):
         if (cells := make_cells(data)) is not None:
             assert cells.markdown().count("\n|") == len(cells.rows) + 2
@@ -237,7 +235,7 @@ def test_missing_things_are_left_out(variant, tmp_path, monkeypatch):
 def test_what_was_left_out_is_written_beside_the_captions(data, tmp_path, monkeypatch):
     monkeypatch.setattr(style, "save", lambda figure, stem: [])
     item = {"what": "minilm-pca", "why": "the model is not installed", "how_to_get": "make models"}
-    (captions,) = plot({**data, "left_out": [item], "unfinished": ["a", "b"]}, tmp_path, "quick")
+    (captions,) = EXPERIMENT.plot({**data, "left_out": [item], "unfinished": ["a", "b"]}, tmp_path, "quick")
     assert "2 parts of the run are in no figure yet" in captions.read_text("utf-8")
     assert "`minilm-pca`: the model is not installed (`make models`)" in captions.read_text("utf-8")
 

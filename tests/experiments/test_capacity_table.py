@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from experiments.capacity import table
+from experiments.capacity.experiment import EXPERIMENT
 from tests.experiments.capacity_records import make_data
 
 
@@ -44,8 +45,7 @@ def test_table_says_what_the_records_say(data):
 
 def test_table_fits_a_terminal_of_80_columns(data):
     console = Console(file=io.StringIO(), width=80)
-    for item in table.rich_tables(data):
-        console.print(item)
+    EXPERIMENT.show(data, console)
     out = console.file.getvalue()  # type: ignore[attr-defined]
     assert max(map(len, out.splitlines())) <= 80
     assert "[13.6–18.0]" in out

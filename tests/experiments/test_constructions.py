@@ -9,7 +9,7 @@ import pytest
 
 from experiments import cli, style
 from experiments.collecting import config_from, units_of
-from experiments.constructions import PRESETS, figures, table
+from experiments.constructions import PRESETS, table
 from experiments.constructions.claims import CLAIMS, claim_rows
 from experiments.constructions.config import Rounded, resolve
 from experiments.constructions.experiment import EXPERIMENT
@@ -106,10 +106,10 @@ def test_bits_are_the_least_from_which_on_recovery_is_exact():
 
 def test_tables_and_figures_are_made_of_the_records(tmp_path):
     data = load("quick")
-    names = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     drawn = {f"quick-{figure}.{s}" for figure in ("budgets", "noise", "precision") for s in style.SUFFIXES}
     assert names == drawn | {"quick-captions.md"}
-    assert figures.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
+    assert EXPERIMENT.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
     assert table.budget_cells({"records": {}}) is table.precision_cells({"records": {}}) is None
     cells = table.budget_cells(data)
     assert cells is not None

@@ -9,7 +9,7 @@ import pytest
 
 from experiments import cli
 from experiments.collecting import config_from
-from experiments.fullscale import PRESETS, checkpoints, figures, table, units
+from experiments.fullscale import PRESETS, checkpoints, table, units
 from experiments.fullscale.config import FREE, GREEDY, JOINT, PLAIN, check
 from experiments.fullscale.experiment import EXPERIMENT
 from experiments.fullscale.records import CLAIMS, claim_rows, prediction_rows, summary
@@ -172,7 +172,7 @@ def test_mistakes_are_named(changes, message):
 
 def test_figures_tables_and_values_are_made_of_the_records(tmp_path):
     data = {"preset": "quick", "records": _summary()}
-    names = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     assert {"quick-training.svg", "quick-budgets.png", "quick-one-head.svg"} <= names
     values = table.values(data)
     assert values["smallest.joint.gaussian.h4"] == "84"
@@ -183,7 +183,7 @@ def test_figures_tables_and_values_are_made_of_the_records(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])
+    monkeypatch.setattr(EXPERIMENT, "plots", {})
     monkeypatch.setenv(checkpoints.VARIABLE, str(tmp_path / "states"))
     command = ["run", "fullscale", "--preset", "smoke", "--workers", "0", "--out", str(tmp_path)]
     assert cli.main(command) == 0

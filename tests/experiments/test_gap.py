@@ -8,7 +8,7 @@ import pytest
 
 from experiments import cli
 from experiments.collecting import config_from, units_of
-from experiments.gap import PRESETS, figures, table
+from experiments.gap import PRESETS, table
 from experiments.gap.config import check
 from experiments.gap.experiment import EXPERIMENT
 from experiments.gap.records import BEST, CLAIMS, bounds_of, claim_rows, summary
@@ -134,7 +134,7 @@ def test_mistakes_are_named(changes, message):
 
 @pytest.mark.slow
 def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])
+    monkeypatch.setattr(EXPERIMENT, "plots", {})
     command = ["run", "gap", "--preset", "smoke", "--workers", "0", "--out", str(tmp_path)]
     assert cli.main([*command, "--trainers", "annealed", "--seeds", "1"]) == 0
     data = json.loads((tmp_path / "smoke.json").read_text(), parse_constant=pytest.fail)
@@ -178,7 +178,7 @@ def test_four_heads_of_three_dimensions_hold_the_graph():
 @pytest.mark.skipif("quick" not in NAMES, reason="not committed")
 def test_figures_tables_and_values_are_made_of_the_records(tmp_path):
     data = committed()
-    names = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     assert {"quick-heads.svg", "quick-items.png", "quick-small.svg"} <= names
     values = table.values(data)
     assert float(values["threshold.best.m96.h4"]) < float(values["bound.partition.m96.h4"])

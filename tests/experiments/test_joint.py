@@ -9,7 +9,7 @@ import pytest
 
 from experiments import cli
 from experiments.collecting import config_from, units_of
-from experiments.joint import PRESETS, figures, table
+from experiments.joint import PRESETS, table
 from experiments.joint.config import ARMS, REFERENCE, check, head_dims
 from experiments.joint.experiment import EXPERIMENT
 from experiments.joint.records import CLAIMS, claim_rows, summary
@@ -108,7 +108,7 @@ def test_mistakes_are_named(changes, message):
 
 @pytest.mark.slow
 def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])
+    monkeypatch.setattr(EXPERIMENT, "plots", {})
     command = ["run", "joint", "--preset", "smoke", "--workers", "0", "--out", str(tmp_path)]
     assert cli.main([*command, "--variants", f"adam,{REFERENCE}", "--seeds", "1"]) == 0
     data = json.loads((tmp_path / "smoke.json").read_text(), parse_constant=pytest.fail)
@@ -153,7 +153,7 @@ def test_with_more_steps_the_gap_is_closed():
 
 def test_figures_tables_and_values_are_made_of_the_records(tmp_path):
     data = committed()
-    names = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     assert {"quick-winners.svg", "quick-thresholds.png"} <= names
     values = table.values(data)
     assert float(values["threshold.anneal-hinge.h4"]) < float(values["threshold.adam.h4"])

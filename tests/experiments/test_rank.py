@@ -8,7 +8,7 @@ import pytest
 
 from experiments import cli, style
 from experiments.points import from_unit, to_units
-from experiments.rank import PRESETS, figures, maps, table
+from experiments.rank import PRESETS, maps, table
 from experiments.rank.best import best_known
 from experiments.rank.claims import CLAIMS
 from experiments.rank.config import resolve
@@ -239,14 +239,14 @@ def test_tables_show_the_numbers(expected):
 
 
 def test_every_figure_is_drawn_and_captioned(expected, tmp_path):
-    paths = figures.plot(json.loads(json.dumps(expected)), tmp_path, "quick")
+    paths = EXPERIMENT.plot(json.loads(json.dumps(expected)), tmp_path, "quick")
     names = {path.name for path in paths}
     assert names == {
         f"quick-{f}.{s}" for f in ("divergence", "spectra", "circle") for s in style.SUFFIXES
     } | {"quick-captions.md"}
     captions = (tmp_path / "quick-captions.md").read_text()
     assert all(f"quick-{f}.svg" in captions for f in ("divergence", "spectra", "circle"))
-    assert figures.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
+    assert EXPERIMENT.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
 
 
 def test_without_the_model_the_rest_runs_and_says_so(monkeypatch):
@@ -280,15 +280,15 @@ def test_fields_that_are_named_ask_for_what_they_are_of():
         ({"lengths": (5,)}, "lengths: expected 6 to 70"),
         ({"lengths": (8, 8)}, "lengths: expected different values"),
         ({"bounds": (0.0,)}, "bounds: expected positive numbers"),
-        ({"seeds": 0}, "seeds: expected a positive number"),
+        ({"seeds": 0}, "seeds: expected a positive integer"),
         ({"circle_miss": 0.5}, "circle_miss: expected less than 1/2"),
         ({"circle_lengths": (2,)}, "circle_lengths: expected at least 3"),
         ({"circle_dtypes": ("float64",)}, "circle_dtypes: expected names among"),
         ({"circle_miss": float("nan")}, "circle_miss: expected a positive number, got nan"),
         ({"bounds": (float("nan"),)}, "bounds: expected positive numbers, got nan"),
         ({"bounds": (float("inf"),)}, "bounds: expected positive numbers, got inf"),
-        ({"real_lengths": (48, 100_000)}, "real_lengths: expected 3 to 120 tokens, got 100000"),
-        ({"real_lengths": (2,)}, "real_lengths: expected 3 to 120 tokens, got 2"),
+        ({"real_lengths": (48, 100_000)}, "real_lengths: expected 3 to 120, got 100000"),
+        ({"real_lengths": (2,)}, "real_lengths: expected 3 to 120, got 2"),
         ({"real_lengths": (4,), "real_head_dims": (4, 8)}, "real_head_dims: expected one below .* 4, got"),
         ({"real_maps": 73}, "real_maps: expected at most 72"),
         ({"spectrum_head_dims": (65,)}, "spectrum_head_dims: expected at most spectrum_length = 64, got 65"),

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import cli
 from experiments.points import to_units
-from experiments.redundancy import figures, points, records, table, units
+from experiments.redundancy import points, records, table, units
 from experiments.redundancy.claims import CLAIMS, claim_rows
 from experiments.redundancy.config import PRESETS, RedundancyConfig, resolve
 from experiments.redundancy.experiment import EXPERIMENT
@@ -224,9 +224,10 @@ def test_claims_can_come_out_either_way(values, verdicts):
 def test_figures_and_tables_show_all_curves(tmp_path):
     rows = made(QUICK, falls(0.5, 1.0), falls(0.5, 1.0))
     data = {"preset": "quick", "records": {"points": rows, **records.summary({"points": rows})}}
-    drawn = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    drawn = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     assert {"quick-dynamics.svg", "quick-kinds.svg", "quick-captions.md"} <= drawn
-    [cells] = table.all_cells(data)
+    cells = table.curves_cells(data)
+    assert cells is not None
     assert len(cells.rows) == 2 * 5 + 3
     values = table.values(data)
     assert values["kept.bleu.importance.t100.p40"] == "80%"

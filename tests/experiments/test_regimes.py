@@ -12,7 +12,7 @@ import pytest
 from experiments import cli
 from experiments.collecting import config_from, units_of
 from experiments.reading import select
-from experiments.regimes import PRESETS, figures, table
+from experiments.regimes import PRESETS, table
 from experiments.regimes.claims import CLAIMS, claim_rows
 from experiments.regimes.config import check, size_of
 from experiments.regimes.experiment import EXPERIMENT
@@ -275,7 +275,7 @@ def test_each_verdict_can_fail(claim, kind, wanted, changes):
         ({"scaling_sizes": ("96",)}, "scaling_sizes: expected MxD"),
         ({"joint_variants": ("adams",)}, "joint_variants: expected names among"),
         ({"family_degrees": (1, 33)}, "family_degrees: expected at most family_items // 2 = 32"),
-        ({"map_seeds": 0}, "map_seeds: expected positive"),
+        ({"map_seeds": 0}, "map_seeds: expected a positive integer"),
         ({"map_d_models": (8, 8)}, "map_d_models: expected different values"),
     ],
 )
@@ -311,7 +311,7 @@ def test_what_is_committed_is_complete_and_judged(name):
 
 def test_figures_tables_and_values_are_made_of_the_records(tmp_path):
     data = committed()
-    names = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     assert {f"quick-{name}.svg" for name in ("map", "gain", "joint", "families", "scaling", "thin")} <= names
     values = table.values(data)
     assert values["one.d16.m74"] == "none"

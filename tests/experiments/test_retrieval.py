@@ -10,11 +10,11 @@ from rich.console import Console
 from experiments import cli, style
 from experiments.engine import Unfinished
 from experiments.points import from_unit, to_units
-from experiments.retrieval import PRESETS, figures, table
+from experiments.retrieval import PRESETS, table
 from experiments.retrieval.claims import CLAIMS
 from experiments.retrieval.config import RetrievalConfig, resolve
 from experiments.retrieval.experiment import EXPERIMENT
-from experiments.retrieval.figures import heads, plot
+from experiments.retrieval.figures import heads
 from experiments.retrieval.published import published
 from experiments.retrieval.records import summary
 from experiments.retrieval.units import (
@@ -209,7 +209,7 @@ def test_diverged_runs_are_counted_and_hide_no_others():
 
 
 def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
-    paths = plot(expected, tmp_path, "quick")
+    paths = EXPERIMENT.plot(expected, tmp_path, "quick")
     names = {path.name for path in paths}
     assert {f"quick-{name}.svg" for name in ("heads", "settings", "copying")} <= names
     captions = (tmp_path / "quick-captions.md").read_text()
@@ -237,12 +237,12 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     ("changes", "given", "message"),
     [
         ({"num_targets": (2, 2)}, {"num_targets"}, "num_targets: expected different values"),
-        ({"lengths": (0,)}, {"lengths"}, "lengths: expected positive numbers, got 0"),
+        ({"lengths": (0,)}, {"lengths"}, "lengths: expected positive integers, got 0"),
         ({"lengths": ()}, {"lengths"}, "lengths: expected at least one curve"),
         ({"learning_rates": ()}, set(), "learning_rates: expected at least one"),
         ({"num_train": 250}, set(), "num_train: expected a multiple of 100, got 250"),
         ({"fixed_width": 4}, set(), "fixed_width: expected at least one dimension for every head, got 4"),
-        ({"extra_heads": -1}, set(), "extra_heads: expected a positive integer, got -1"),
+        ({"extra_heads": -1}, set(), "extra_heads: expected 0 or a positive integer, got -1"),
     ],
 )
 def test_mistakes_are_named(changes, given, message):
@@ -259,7 +259,7 @@ def test_naming_a_curve_asks_for_it_alone():
 
 
 def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])  # drawn above, from more
+    monkeypatch.setattr(EXPERIMENT, "plots", {})  # drawn above, from more
     sizes = (
         "--num-targets 2 --arm-targets 2 --lengths 5 --extra-heads 0 --seeds 2 --num-steps 40 --num-train 300"
     )

@@ -10,7 +10,7 @@ from experiments import cli, style
 from experiments.collecting import config_from, units_of
 from experiments.points import from_unit, to_units
 from experiments.reading import select
-from experiments.relations import PRESETS, RelationsConfig, figures, table
+from experiments.relations import PRESETS, RelationsConfig, table
 from experiments.relations.claims import CLAIMS, claim_rows
 from experiments.relations.config import resolve
 from experiments.relations.experiment import EXPERIMENT
@@ -124,15 +124,15 @@ def test_tables_values_and_the_figure_are_made_of_the_records(tmp_path):
     [line] = [row for row in cells.rows if row[:3] == ("4", "linear", "60")]
     assert line[3:6] == ("0.752", "0.502", "0.252")
     assert table.values(data)["linear.gaussian.trained.r2.h1.k60"] == "0.502"
-    names = {path.name for path in figures.plot(json.loads(json.dumps(data)), tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(json.loads(json.dumps(data)), tmp_path, "quick")}
     assert names == {f"quick-heads.{suffix}" for suffix in style.SUFFIXES} | {"quick-captions.md"}
-    assert figures.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
+    assert EXPERIMENT.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_relations": ()}, "num_relations: expected different positive numbers"),
+        ({"num_relations": ()}, "num_relations: expected at least one, got none"),
         ({"seeds": 0}, "seeds: expected a positive integer, got 0"),
         ({"num_items": 31}, "num_items: expected at least 8 \\* num_relations = 32, got 31"),
     ],

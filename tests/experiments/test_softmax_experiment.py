@@ -10,7 +10,7 @@ from experiments import cli
 from experiments.collecting import config_from, units_of
 from experiments.points import from_unit, to_units
 from experiments.reading import select
-from experiments.softmax import PRESETS, figures, table
+from experiments.softmax import PRESETS, table
 from experiments.softmax.config import check
 from experiments.softmax.experiment import EXPERIMENT
 from experiments.softmax.records import CLAIMS, claim_rows, summary
@@ -96,9 +96,9 @@ def test_each_verdict_can_fail(claim, changed):
     ("changes", "message"),
     [
         ({"arms": ("gredy",)}, "arms: expected names among"),
-        ({"context_size": 97}, "context_size: expected 2 to the 96 items"),
+        ({"context_size": 97}, "context_size: expected 2 to 96, got 97"),
         ({"head_counts": (2, 2)}, "head_counts: expected different"),
-        ({"seeds": 0}, "seeds: expected a positive number"),
+        ({"seeds": 0}, "seeds: expected a positive integer"),
     ],
 )
 def test_mistakes_are_named(changes, message):
@@ -107,7 +107,7 @@ def test_mistakes_are_named(changes, message):
 
 
 def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])
+    monkeypatch.setattr(EXPERIMENT, "plots", {})
     # Heads as wide as the items: convex, nothing to compile.
     sizes = "--arms greedy --head-counts 2 --seeds 1 --num-test 4 --lemma-heads 2 --total-key-dims 16"
     command = ["run", "softmax", "--preset", "smoke", "--workers", "0", "--out", str(tmp_path)]
@@ -146,7 +146,7 @@ def test_what_the_records_say():
 
 def test_figures_tables_and_values_are_made_of_the_records(tmp_path):
     data = committed()
-    names = {path.name for path in figures.plot(data, tmp_path, "quick")}
+    names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
     assert {"quick-sweep.svg", "quick-lemma.png", "quick-captions.md"} <= names
     values = table.values(data)
     assert values["transplanted"] == values["transplanted-right"]

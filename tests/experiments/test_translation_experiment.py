@@ -11,7 +11,7 @@ from experiments import cli, style, verses
 from experiments.engine import Unfinished
 from experiments.points import from_unit, to_units
 from experiments.reading import select
-from experiments.translation import PRESETS, figures, plan, table
+from experiments.translation import PRESETS, plan, table
 from experiments.translation.claims import CLAIMS, claim_rows
 from experiments.translation.config import TranslationConfig, resolve
 from experiments.translation.experiment import EXPERIMENT
@@ -185,7 +185,7 @@ def test_published_numbers_are_the_papers():
 
 
 def test_figures_and_tables(expected, tmp_path):
-    paths = figures.plot(expected, tmp_path, "paper")
+    paths = EXPERIMENT.plot(expected, tmp_path, "paper")
     names = {path.name for path in paths}
     assert {f"paper-{name}.{suffix}" for name in ("heads", "arms") for suffix in style.SUFFIXES} <= names
     captions = (tmp_path / "paper-captions.md").read_text()
@@ -199,15 +199,15 @@ def test_figures_and_tables(expected, tmp_path):
     assert values["copy.bleu"] == "1.5"
     assert values["claims.held"] == str(len(CLAIMS))
     assert "| A | 8 | 16 |" in table.BLOCKS["settings"](expected)
-    assert figures.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
+    assert EXPERIMENT.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"arms": ("A", "X")}, "arms: expected some of A, B, F, M, S, got X"),
+        ({"arms": ("A", "X")}, "arms: expected names among A, B, F, M, S, got X"),
         ({"heads": (3,)}, "heads: expected divisors of d_model = 128, got 3"),
-        ({"heads": ()}, "heads: expected different values"),
+        ({"heads": ()}, "heads: expected at least one, got none"),
         ({"key_dims": (0,)}, "key_dims: expected positive"),
         ({"num_steps": 205}, "num_steps: expected a multiple of 10"),
         ({"num_steps": 100}, "num_steps: expected more than warmup"),
@@ -264,7 +264,7 @@ def test_a_request_for_a_file_that_is_not_there_is_answered_by_its_name(tmp_path
 def test_notes_say_what_was_held_out(expected, pairs, said, tmp_path):
     data = expected | {"config": expected["config"] | {"pairs": pairs}}
     assert said in table.BLOCKS["settings"](data)
-    figures.plot(data, tmp_path, "paper")
+    EXPERIMENT.plot(data, tmp_path, "paper")
     captions = (tmp_path / "paper-captions.md").read_text()
     assert captions.count(table.held_out(data)) == 2
     assert (captions.count("books") == 0) == bool(pairs)

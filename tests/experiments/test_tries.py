@@ -325,7 +325,7 @@ def test_what_was_not_run_is_not_judged():
     made = summary(QUICK, lambda points: [], {"points": [], "dynamics": []})
     assert made["arms"] == made["thresholds"] == made["curves"] == []
     assert {row["verdict"] for row in made["claims"]} == {"not_run"}
-    assert table.rich_tables({"records": made}) == []
+    assert {make({"records": made}) for make in EXPERIMENT.tables} == {None}
 
 
 def test_yardsticks_are_those_of_the_committed_records():
@@ -337,7 +337,7 @@ def test_yardsticks_are_those_of_the_committed_records():
 
 
 def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
-    paths = figures.plot(expected, tmp_path, "quick")
+    paths = EXPERIMENT.plot(expected, tmp_path, "quick")
     names = {path.name for path in paths}
     assert {f"quick-{name}.png" for name in ("budgets", "recovery", "cut", "dynamics")} <= names
     with style.context():
@@ -361,7 +361,7 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     ("changes", "message"),
     [
         ({"num_heads": (3, 3)}, "num_heads: expected different values"),
-        ({"seeds": 0}, "seeds: expected positive numbers, got 0"),
+        ({"seeds": 0}, "seeds: expected a positive integer, got 0"),
         ({"ratios": (1, 2)}, "ratios: expected integers above 1"),
         ({"max_steps": 500}, "max_steps: expected a multiple of 400, got 500"),
         ({"highest_key_dim": 10}, "lowest_key_dim, highest_key_dim: expected a multiple"),
@@ -388,7 +388,7 @@ def test_naming_a_part_asks_for_it_alone():
 
 
 def test_a_run_from_the_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "plot", lambda data, folder, stem: [])  # drawn above, from more
+    monkeypatch.setattr(EXPERIMENT, "plots", {})  # drawn above, from more
     command = "run tries --preset smoke --workers 0 --channel-heads 3 --channel-head-dim 2 --channel-steps 60"
     assert cli.main([*command.split(), "--fractions", "0.5", "1", "--out", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "smoke.json").read_text(), parse_constant=pytest.fail)

@@ -19,7 +19,6 @@ from tests.mha_jax.oracle import Attention
 
 X64 = jax.config.read("jax_enable_x64")
 DTYPE = "float64" if X64 else "float32"
-STATIC = ("scale", "is_causal", "local_window_size", "logits_soft_cap", "dropout_rate")
 DIFFERENTIABLE = ("query", "key", "value", "bias", "head_mask")
 # For programs that run once for a moment: code that is not optimised compiles in a fifth of the time.
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}

@@ -17,7 +17,8 @@ from theory.single_head_large import large_margin_bound, minimise_over_all_pairs
 from theory.training.contexts import ContextOptions, Task, advance, context_loss, pair_weights, start
 from theory.training.contexts import _draw as draw
 from theory.training.contexts_greedy import fit_large_head, split_of
-from theory.training.joint import Setting, penalties
+from theory.training.joint_loss import penalties
+from theory.training.joint_options import Setting
 
 
 def problem(num_items=11, d_model=5, seed=0):

@@ -11,7 +11,6 @@ from theory.minima import (
     Bracket,
     full_rank_sets,
     least_cover,
-    least_full_rank_heads,
     least_one_dimensional_heads,
 )
 from theory.problems import make_problem
@@ -59,13 +58,15 @@ def test_no_channel_beats_the_exact_minimum():
     """Convex greedy heads, which trainers are free to choose, need at least as many."""
     for seed in range(3):
         items, adjacency = problem(9, 3, seed)
-        exact = least_full_rank_heads(items, adjacency)
-        assert exact.low == exact.high
+        sets = full_rank_sets(items, adjacency)
+        least = least_cover(sets.ownable)
+        assert not sets.undecided
+        assert least is not None
         held = [
             train_greedy(items[None], adjacency[None], num_heads=h, head_dim=3, seeds=[seed])[0].loss == 0
             for h in range(1, 10)
         ]
-        assert exact.high <= 1 + held.index(True) <= exact.high + 1
+        assert least <= 1 + held.index(True) <= least + 1
 
 
 def _owns(items, adjacency, pair, w, y):
@@ -101,7 +102,7 @@ def test_one_dimension_where_items_are_orthonormal():
     items = np.eye(6)
     adjacency = np.roll(np.eye(6, dtype=bool), 1, axis=1)
     assert least_one_dimensional_heads(items, adjacency) == Bracket(3, 3)
-    assert least_full_rank_heads(items, adjacency) == Bracket(1, 1)
+    assert least_cover(full_rank_sets(items, adjacency).ownable) == 1
 
 
 def test_mistakes_are_named():

@@ -180,13 +180,16 @@ def test_the_compiled_width_changes_no_outcome(trainer):
 
 
 def test_initial_columns_do_not_depend_on_the_compiled_width():
-    narrow, wide = (initial_factors(np.random.default_rng(3), 7, 3, width, 0.5) for width in (3, 11))
+    draw = functools.partial(initial_factors, d_model=7, head_dim=3, scale=0.5)
+    narrow, wide = (draw([3, 5], ["a", "b", "c"], max_head_dim=width) for width in (3, 11))
     for a, b in zip(narrow, wide, strict=True):
-        np.testing.assert_array_equal(a, b[:, :3])
-        np.testing.assert_array_equal(b[:, 3:], 0)
-        assert a.dtype == np.float32
-    assert not np.array_equal(*narrow)
-    many, _ = initial_factors(np.random.default_rng(4), 101, 97, 97, 0.5)
+        np.testing.assert_array_equal(a, b[..., :3])
+        np.testing.assert_array_equal(b[..., 3:], 0)
+        assert (a.dtype, a.shape) == (np.float32, (2, 3, 7, 3))
+    every = np.concatenate(narrow).reshape(12, -1)  # of problems and names, queries and keys
+    assert len(np.unique(every, axis=0)) == 12
+    np.testing.assert_array_equal(draw([5], ["b"], max_head_dim=3)[0][0, 0], narrow[0][1, 1])
+    many, _ = initial_factors([4], ["a"], d_model=101, head_dim=97, max_head_dim=97, scale=0.5)
     # The variance of n squares of standard deviation 1/2 has a relative standard deviation of sqrt(2 / n).
     assert np.var(many) == pytest.approx(0.25, rel=5 * np.sqrt(2 / many.size))
 

@@ -3,7 +3,7 @@
 What a trainer finds is a lower bound on what the channel can do, never a limit of it: four are kept side by side.
 
 - ``joint``: gradient descent on all heads at once, on a maximum that hardens (`theory.training.joint`);
-- ``plain``: the same as it is usually done, on the hard maximum from the first step (`theory.training.joint.PLAIN`);
+- ``plain``: the same as it is usually done, on the hard maximum from the first step (`PLAIN`);
 - ``greedy``: head by head, each head choosing the edges it can hold (`theory.training.greedy`);
 - ``polish``: all heads at once, started from the greedy channel (`theory.training.polish`).
 
@@ -22,7 +22,8 @@ from jaxtyping import Bool, Float
 
 from theory.training.annealed import AnnealedOptions, train_annealed
 from theory.training.greedy import train_greedy
-from theory.training.joint import PLAIN, JointOptions, train_joint
+from theory.training.joint import train_joint
+from theory.training.joint_options import PLAIN, JointOptions
 from theory.training.polish import PolishOptions, train_polish
 from theory.training.types import Channel, GreedyOptions
 

@@ -21,7 +21,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from theory.channel import head_scores, project
-from theory.problems import seeded_rng
+from theory.training.joint_loss import balanced_weight
 from theory.training.refit import refit_heads
 from theory.training.types import Channel, GreedyOptions, check_batch, initial_factors
 
@@ -131,33 +131,24 @@ def train_annealed(
     used = min(head_dim, d_model)
     width = min(d_model, head_dim if max_head_dim is None else max_head_dim)
     edges = check_batch(embeddings, adjacency, num_heads, used, width, seeds)
-    factors = np.array(
-        [
-            [
-                [
-                    initial_factors(
-                        seeded_rng(seed, f"annealed training, restart {r}, head {i}"),
-                        d_model,
-                        used,
-                        width,
-                        options.init_scale,
-                    )
-                    for i in range(num_heads)
-                ]
-                for r in range(options.restarts)
-            ]
-            for seed in seeds
-        ]
+    tries = options.restarts
+    query, key = initial_factors(
+        seeds,
+        [f"annealed training, restart {r}, head {i}" for r in range(tries) for i in range(num_heads)],
+        d_model=d_model,
+        head_dim=used,
+        max_head_dim=width,
+        scale=options.init_scale,
     )
-    zeros = jnp.zeros(factors.shape[:2], jnp.float32)
+    shape = len(seeds), tries, num_heads, d_model, width
+    zeros = jnp.zeros(shape[:2], jnp.float32)
     params = {
-        "query": jnp.asarray(factors[:, :, :, 0]),
-        "key": jnp.asarray(factors[:, :, :, 1]),
+        "query": jnp.asarray(query.reshape(shape)),
+        "key": jnp.asarray(key.reshape(shape)),
         "log_scale": zeros,
         "offset": zeros,
     }
-    number = edges.shape[1]
-    weight = jnp.float32(np.sqrt((items * items - number) / number))
+    weight = jnp.float32(balanced_weight(adjacency))
     ended = jax.device_get(
         _anneal(params, jnp.asarray(embeddings, jnp.float32), jnp.asarray(adjacency), weight, options=options)
     )

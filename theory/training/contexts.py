@@ -32,8 +32,8 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from theory.channel import max_over_heads, project, soft_max_over_heads
-from theory.problems import seeded_rng
-from theory.training.joint import COLDEST, SETTLED, Params, Setting, penalties
+from theory.training.joint_loss import Params, penalties
+from theory.training.joint_options import COLDEST, SETTLED, Setting
 from theory.training.types import initial_factors
 
 
@@ -179,16 +179,16 @@ def start(
     if free and (num_heads, head_dim) != (1, d_model):
         raise ValueError(f"free: expected one head of {d_model} dimensions, got {num_heads} of {head_dim}")
     scale = np.sqrt(options.init_scale) / head_dim**0.25
-    drawn = [
-        initial_factors(seeded_rng(seed, f"context training, head {i}"), d_model, head_dim, head_dim, scale)
-        for i in range(num_heads)
-    ]
+    names = [f"context training, head {i}" for i in range(num_heads)]
+    (query,), (key,) = initial_factors(
+        [seed], names, d_model=d_model, head_dim=head_dim, max_head_dim=head_dim, scale=scale
+    )
     zero = jnp.zeros((), jnp.float32)
-    params = {"query": jnp.asarray(np.stack([q for q, _ in drawn])), "log_scale": zero, "offset": zero}
+    params = {"query": jnp.asarray(query), "log_scale": zero, "offset": zero}
     if free:
         params["query"] = jnp.zeros_like(params["query"])
     else:
-        params["key"] = jnp.asarray(np.stack([k for _, k in drawn]))
+        params["key"] = jnp.asarray(key)
     return ContextState(params, _optimiser(options).init(params), jnp.zeros((), jnp.int32))
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from theory.recognition_tiled import recover_tiled
 from theory.training.contexts import ContextOptions, Task, advance, start
-from theory.training.joint import SETTLED
+from theory.training.joint_options import SETTLED
 
 ROUNDS = 20
 

@@ -31,7 +31,6 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from theory.problems import seeded_rng
 from theory.training.types import Channel, GreedyOptions, check_batch, initial_factors
 
 Factors = dict[str, Array]
@@ -179,21 +178,16 @@ def _random_starts(
     seeds: Sequence[int], head: int, restarts: int, d_model: int, head_dim: int, max_head_dim: int
 ) -> Factors:
     """Starts of one head for every problem and restart, a pytree of arrays with these two leading axes."""
-    shape = d_model, head_dim, max_head_dim, (d_model / head_dim) ** 0.25
-    factors = np.array(
-        [
-            [
-                initial_factors(seeded_rng(seed, f"greedy training, head {head}, restart {r}"), *shape)
-                for r in range(restarts)
-            ]
-            for seed in seeds
-        ]
+    query, key = initial_factors(
+        seeds,
+        [f"greedy training, head {head}, restart {r}" for r in range(restarts)],
+        d_model=d_model,
+        head_dim=head_dim,
+        max_head_dim=max_head_dim,
+        scale=(d_model / head_dim) ** 0.25,
     )
-    return {
-        "query": jnp.asarray(factors[:, :, 0]),
-        "key": jnp.asarray(factors[:, :, 1]),
-        "threshold": jnp.ones((len(seeds), restarts), jnp.float32),
-    }
+    threshold = jnp.ones((len(seeds), restarts), jnp.float32)
+    return {"query": jnp.asarray(query), "key": jnp.asarray(key), "threshold": threshold}
 
 
 @partial(jax.jit, static_argnames=("options",))

@@ -4,8 +4,9 @@ Under a hard maximum the gradient of a pair reaches its winning head alone: who 
 of initial weights, and training only fits that partition (`experiments.joint` measures it). Therefore the default
 *anneals*: a soft maximum over heads whose temperature falls linearly to a hundredth over the first 60% of the steps,
 so that every head sees every pair until late, and a squared hinge, ``max(0, 1 - y (l - b))^2`` on the logits
-``l = exp(log_scale) * score``, which lets go of pairs that are right. `PLAIN` is joint training as it is usually done:
-the hard maximum and binary cross-entropy on ``l - b`` throughout, stopped where the loss falls no more.
+``l = exp(log_scale) * score``, which lets go of pairs that are right. `theory.training.PLAIN` is joint training as it
+is usually done: the hard maximum and binary cross-entropy on ``l - b`` throughout, stopped where the loss falls no
+more.
 
 The loss is a mean over all ``m^2`` pairs, with edges weighted by ``sqrt(non-edges / edges)`` unless told otherwise
 (without any weight the many non-edges hold the scores down and more steps are needed). For cross-entropy the weight
@@ -22,7 +23,6 @@ that separated its graph at some look, the latest weights that did are the resul
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,95 +32,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from theory.channel import max_over_heads, project, soft_max_over_heads, sum_over_heads
-from theory.problems import seeded_rng
+from theory.training.joint_loss import Params, Whole, edge_weight
+from theory.training.joint_options import COLDEST, SETTLED, JointOptions, Setting
 from theory.training.types import Channel, check_batch, initial_factors
-
-Params = dict[str, Array]
-
-
-SETTLED = 0.6
-"""Share of the steps over which the temperature falls."""
-COLDEST = 0.01
-"""Share of the first temperature at which the soft maximum stays."""
-
-
-@dataclass(frozen=True)
-class JointOptions:
-    """Settings of joint training; the defaults anneal, `PLAIN` does not.
-
-    Attributes:
-        learning_rate: Adam's, constant.
-        max_steps: cap on optimiser steps, over which the temperature falls; a multiple of ``check_every`` is taken.
-        check_every: steps between two looks at recovery and plateau.
-        patience: looks without a new lowest loss (by at least ``min_fall``) after which a run stops; None for never.
-        min_fall: relative fall of the mean loss between looks that counts as falling.
-        positive_weight: weight of an edge in the loss; None for ``sqrt(non-edges / edges)``.
-        init_scale: standard deviation of initial weights, for embeddings of unit norm.
-        aggregation: "max", or "sum" as the control that cannot gain from heads.
-        temperature: of the soft maximum at the first step, in units of logits; 0 for the hard maximum throughout.
-        loss: "hinge" (squared) or "cross-entropy".
-    """
-
-    learning_rate: float = 0.1
-    max_steps: int = 6000
-    check_every: int = 50
-    patience: int | None = None
-    min_fall: float = 0.01
-    positive_weight: float | None = None
-    init_scale: float = 0.3
-    aggregation: str = "max"
-    temperature: float = 5.0
-    loss: str = "hinge"
-
-    def __post_init__(self) -> None:
-        """Refuse settings that are none.
-
-        Raises:
-            ValueError: naming the field.
-        """
-        for name in ("max_steps", "check_every", "patience"):
-            value = getattr(self, name)
-            if name == "patience" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name}: expected a positive integer, got {value!r}")
-        for name in ("learning_rate", "init_scale", "positive_weight"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < np.inf:
-                raise ValueError(f"{name}: expected a positive number, got {value!r}")
-        if not 0 <= self.min_fall < 1:
-            raise ValueError(f"min_fall: expected a number in [0, 1), got {self.min_fall!r}")
-        if not 0 <= self.temperature < np.inf:
-            raise ValueError(f"temperature: expected a number of at least 0, got {self.temperature!r}")
-        if self.aggregation not in ("max", "sum"):
-            raise ValueError(f"aggregation: expected 'max' or 'sum', got {self.aggregation!r}")
-        if self.loss not in ("hinge", "cross-entropy"):
-            raise ValueError(f"loss: expected 'hinge' or 'cross-entropy', got {self.loss!r}")
-
-
-PLAIN = JointOptions(patience=10, temperature=0.0, loss="cross-entropy")
-"""Joint training as it is usually done."""
-
-
-class Setting(NamedTuple):
-    """What of the options a compiled loss depends on.
-
-    Attributes:
-        aggregation: over heads.
-        soft: whether the maximum is softened.
-        loss: as in `JointOptions`.
-    """
-
-    aggregation: str
-    soft: bool
-    loss: str
-
-    @classmethod
-    def of(cls, options: JointOptions) -> Setting:
-        """Of these options."""
-        soft = options.temperature > 0 and options.aggregation == "max"
-        return cls(options.aggregation, soft, options.loss)
 
 
 class _State(NamedTuple):
@@ -135,21 +49,6 @@ class _State(NamedTuple):
     done: Bool[Array, ""]
 
 
-def penalties(
-    logits: Float[Array, "t m"], edges: Bool[Array, "t m"], setting: Setting
-) -> Float[Array, "t m"]:
-    """Loss of every pair, without weights."""
-    signed = jnp.where(edges, logits, -logits)
-    if setting.loss == "hinge":
-        return jnp.square(jnp.maximum(1.0 - signed, 0.0))
-    return jax.nn.softplus(-signed)
-
-
-def own_logit(weight: Float[Array, ""], setting: Setting) -> Float[Array, ""]:
-    """The logit above which a channel says edge."""
-    return jnp.zeros_like(weight) if setting.loss == "hinge" else jnp.log(weight)
-
-
 class Ended(NamedTuple):
     """What training came to: channels, and the parameters that they are made of.
 
@@ -161,57 +60,6 @@ class Ended(NamedTuple):
 
     params: dict[str, np.ndarray]
     channels: list[Channel]
-
-
-class Whole:
-    """How a device that has whole problems computes; `theory.training.sharded` and `shared_keys` have other ways."""
-
-    def logits(
-        self, params: Params, x: Array, edges: Array, setting: Setting, temperature: Array | None
-    ) -> Float[Array, "t m"]:
-        """The channel's logits, less its offset; over the hard maximum where there is no temperature."""
-        queries, keys = project(x, params["query"]), project(x, params["key"])
-        scale = jnp.exp(params["log_scale"])
-        if setting.aggregation == "sum":
-            return scale * sum_over_heads(queries, keys) - params["offset"]
-        if temperature is None:
-            return scale * max_over_heads(queries, keys)[0] - params["offset"]
-        return soft_max_over_heads(scale * queries, keys, temperature) - params["offset"]
-
-    def total_weight(self, x: Array, edges: Array, weight: Array) -> Array:
-        """Sum of all pairs' weights."""
-        return jnp.sum(jnp.where(edges, weight, 1.0))
-
-    def over_rows(self, reduce: Any, values: Any) -> Any:
-        """Reduce over the devices that share a problem's rows: none here."""
-        return values
-
-    def loss_and_gradient(
-        self, params: Params, x: Array, edges: Array, weight: Array, setting: Setting, temperature: Array
-    ) -> tuple[Array, Params]:
-        """Loss of one problem, and its gradient; each device differentiates the loss of its own rows."""
-        weights = jnp.where(edges, weight, 1.0)
-        everything = self.total_weight(x, edges, weight)
-
-        def own(params: Params) -> Array:
-            logits = self.logits(params, x, edges, setting, temperature if setting.soft else None)
-            return jnp.sum(weights * penalties(logits, edges, setting)) / everything
-
-        return self.over_rows(jax.lax.psum, jax.value_and_grad(own)(params))
-
-    def judged(
-        self, params: Params, x: Array, edges: Array, weight: Array, setting: Setting
-    ) -> tuple[Array, Array]:
-        """Whether some threshold answers every pair right, and whether the channel's own does."""
-        logits = self.logits(params, x, edges, setting, None)
-        lowest = self.over_rows(jax.lax.pmin, jnp.min(logits, where=edges, initial=jnp.inf))
-        highest = self.over_rows(jax.lax.pmax, jnp.max(logits, where=~edges, initial=-jnp.inf))
-        own = own_logit(weight, setting)
-        return lowest > highest, (lowest > own) & (highest <= own)
-
-    def all_done(self, done: Bool[Array, " b"]) -> Bool[Array, ""]:
-        """Whether no run is left."""
-        return jnp.all(done)
 
 
 class Scalars(NamedTuple):
@@ -329,20 +177,12 @@ def initial_params(
     seeds: Sequence[int], *, num_heads: int, d_model: int, head_dim: int, max_head_dim: int, scale: float
 ) -> Params:
     """Draw the batch's initial weights, a pytree of arrays with a leading axis of seeds."""
-    shape = d_model, head_dim, max_head_dim, scale
-    factors = np.array(
-        [
-            [initial_factors(seeded_rng(seed, f"joint training, head {i}"), *shape) for i in range(num_heads)]
-            for seed in seeds
-        ]
+    names = [f"joint training, head {i}" for i in range(num_heads)]
+    query, key = initial_factors(
+        seeds, names, d_model=d_model, head_dim=head_dim, max_head_dim=max_head_dim, scale=scale
     )
     zeros = jnp.zeros((len(seeds),), jnp.float32)
-    return {
-        "query": jnp.asarray(factors[:, :, 0]),
-        "key": jnp.asarray(factors[:, :, 1]),
-        "log_scale": zeros,
-        "offset": zeros,
-    }
+    return {"query": jnp.asarray(query), "key": jnp.asarray(key), "log_scale": zeros, "offset": zeros}
 
 
 def optimise_jointly(
@@ -372,14 +212,6 @@ def optimise_jointly(
         )
     )
     return Ended(runs.kept, channels_of(runs.kept, runs.loss, runs.steps, weight, head_dim, options))
-
-
-def edge_weight(adjacency: Bool[np.ndarray, "b m m"], options: JointOptions) -> float:
-    """Weight of an edge in the loss."""
-    if options.positive_weight is not None:
-        return options.positive_weight
-    positive = float(adjacency[0].sum())
-    return float(np.sqrt((adjacency[0].size - positive) / positive))
 
 
 def channels_of(

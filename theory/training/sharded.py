@@ -33,19 +33,9 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float
 
 from theory.channel import max_over_heads, project, soft_max_over_heads, sum_over_heads
-from theory.training.joint import (
-    JointOptions,
-    Params,
-    Scalars,
-    Setting,
-    Whole,
-    channels_of,
-    edge_weight,
-    initial_params,
-    optimise,
-    scalars_of,
-    static_of,
-)
+from theory.training.joint import Scalars, channels_of, initial_params, optimise, scalars_of, static_of
+from theory.training.joint_loss import Params, Whole, edge_weight
+from theory.training.joint_options import JointOptions, Setting
 from theory.training.types import Channel, check_batch
 
 AXES = ("data", "head", "row")

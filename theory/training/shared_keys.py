@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -25,21 +24,11 @@ from jaxtyping import Array, Bool, Float, Float64
 from theory.channel import max_over_heads, project
 from theory.problems import seeded_rng
 from theory.recognition import Recovery, channel_scores, evaluate
-from theory.training.joint import (
-    PLAIN,
-    JointOptions,
-    Params,
-    Setting,
-    Whole,
-    edge_weight,
-    optimise,
-    scalars_of,
-    static_of,
-)
+from theory.training.joint import optimise, scalars_of, static_of
+from theory.training.joint_loss import Params, Whole, edge_weight
+from theory.training.joint_options import PLAIN, JointOptions, Setting
 from theory.training.types import check_batch
 
-SharedTrainer = Literal["joint", "alternate"]
-SHARED_TRAINERS: tuple[SharedTrainer, ...] = ("joint", "alternate")
 JOINT_PURPOSE = "joint training, shared keys"
 """Of the random numbers that joint training starts from, for `initial_weights`."""
 

@@ -29,7 +29,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from theory.training.joint import Params
+from theory.training.joint_loss import Params
 from theory.training.shared_keys import KeyDesign, SharedChannel, cut, head_keys, initial_weights
 from theory.training.types import check_batch
 

@@ -17,16 +17,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from theory.training.joint import (
-    PLAIN,
-    JointOptions,
-    Params,
-    Setting,
-    Whole,
-    channels_of,
-    edge_weight,
-    initial_params,
-)
+from theory.training.joint import channels_of, initial_params
+from theory.training.joint_loss import Params, Whole, edge_weight
+from theory.training.joint_options import PLAIN, JointOptions, Setting
 from theory.training.types import Channel, check_batch
 
 

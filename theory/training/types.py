@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
+from theory.problems import seeded_rng
+
 
 @dataclass(frozen=True, eq=False)
 class Channel:
@@ -72,12 +74,29 @@ class GreedyOptions:
 
 
 def initial_factors(
-    rng: np.random.Generator, d_model: int, head_dim: int, max_head_dim: int, scale: float
-) -> tuple[Float32[np.ndarray, "d max_k"], Float32[np.ndarray, "d max_k"]]:
-    """Draw Gaussian query and key weights of a head; columns from ``head_dim`` on are zero."""
-    factors = np.zeros((2, d_model, max_head_dim), np.float32)
-    factors[..., :head_dim] = scale * rng.standard_normal((2, d_model, head_dim))
-    return factors[0], factors[1]
+    seeds: Sequence[int],
+    names: Sequence[str],
+    *,
+    d_model: int,
+    head_dim: int,
+    max_head_dim: int,
+    scale: float,
+) -> tuple[Float32[np.ndarray, "b n d max_k"], Float32[np.ndarray, "b n d max_k"]]:
+    """Draw Gaussian query and key weights of heads; columns from ``head_dim`` on are zero.
+
+    Args:
+        seeds: one for every problem.
+        names: one for every draw of a problem: seed and name decide it.
+        d_model: ``d``.
+        head_dim: ``d_k``.
+        max_head_dim: columns.
+        scale: standard deviation.
+    """
+    factors = np.zeros((len(seeds), len(names), 2, d_model, max_head_dim), np.float32)
+    for own, seed in zip(factors, seeds, strict=True):
+        for draw, name in zip(own, names, strict=True):
+            draw[..., :head_dim] = scale * seeded_rng(seed, name).standard_normal((2, d_model, head_dim))
+    return factors[:, :, 0], factors[:, :, 1]
 
 
 def check_batch(

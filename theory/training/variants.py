@@ -32,7 +32,8 @@ from jaxtyping import Array, Bool, Float, Int
 from theory.channel import head_scores, project
 from theory.problems import seeded_rng
 from theory.training.greedy import train_greedy
-from theory.training.joint import Params, initial_params
+from theory.training.joint import initial_params
+from theory.training.joint_loss import Params, balanced_weight
 from theory.training.types import check_batch
 
 Variant = Literal[
@@ -237,8 +238,6 @@ def train_variant(
         order = seeded_rng(seed, "dealt edges").permutation(len(edges[b]))
         dealt[b][tuple(edges[b][order].T)] = np.arange(len(order)) % num_heads
     draws = [int(seeded_rng(seed, "shuffled winners").integers(2**31)) for seed in seeds]
-    number = edges.shape[1]
-    weight = np.sqrt((adjacency[0].size - number) / number)
     f1, exact, winners, finite = jax.device_get(
         _run(
             params,
@@ -246,10 +245,10 @@ def train_variant(
             jnp.asarray(embeddings, jnp.float32),
             jnp.asarray(adjacency),
             jnp.asarray(dealt),
-            jnp.float32(weight),
+            jnp.float32(balanced_weight(adjacency)),
             variant=variant,
             options=options,
-            number=number,
+            number=edges.shape[1],
         )
     )
     return [_watched(f1[b], exact[b], winners[b], bool(finite[b]), num_heads) for b in range(len(seeds))]
