@@ -9,6 +9,7 @@ from experiments.intervals import above, every, paired, signed
 from experiments.ledger.books import Books, Record, interval
 from experiments.ledger.entry import Entry, Part
 from experiments.reading import seed_range, select
+from experiments.translation.differences import by_seed
 
 QUICK, PAPER = "translation/quick", "translation/paper"
 VASWANI = "Vaswani et al. 2017, Table 3"
@@ -16,8 +17,6 @@ BHOJANAPALLI = "Bhojanapalli et al. 2020"
 HEADS = "figures/translation/paper-heads"
 ARMS = "figures/translation/paper-arms"
 DECIDED = "by the 95% interval of the differences over shared seeds"
-_SAME = ("num_heads", "head_dim", "value_head_dim", "d_model", "learning_rate", "num_steps")
-"""What trainings of one setting share."""
 
 
 def _arm(books: Books, arm: str, key: str) -> dict[int, Record]:
@@ -27,18 +26,13 @@ def _arm(books: Books, arm: str, key: str) -> dict[int, Record]:
     """
     long, short = (
         {
-            row[key]: {**row, "by_seed": _by_seed(books, name, row)}
+            row[key]: {**row, "by_seed": by_seed(books.rows(name, "points"), row)}
             for row in select(books.rows(name, "settings"), arm=arm)
             if row["perplexity"] is not None
         }
         for name in (PAPER, QUICK)
     )
     return dict(sorted((long if len(long) >= len(short) else short).items()))
-
-
-def _by_seed(books: Books, name: str, setting: Record) -> dict[int, float]:
-    own = select(books.rows(name, "points"), **{field: setting[field] for field in _SAME})
-    return {row["seed"]: row["perplexity"] for row in own if row["perplexity"] is not None}
 
 
 def _worse(worse: Record, better: Record) -> bool | None:
