@@ -42,7 +42,7 @@ of the compiled step. ``seconds_per_step`` is wall time of whatever else ran bes
 
 Modules: `config`, `data` (pairs, subwords, rows), `model`, `training`, `search` (beam search), `scoring`, `plan`
 (settings, points, the rule for learning rates), `units` (what a batch computes), `records`, `claims`, `published`,
-`figures`, `table`, `experiment`.
+`figures`, `table`, `differences` (what the seeds resolve), `experiment`.
 """
 
 from experiments.translation.config import PRESETS, TranslationConfig

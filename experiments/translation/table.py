@@ -9,7 +9,9 @@ from typing import Any
 from experiments import claims
 from experiments.reading import Record, records, select
 from experiments.tables import Cells, markdown_of
+from experiments.translation import differences
 from experiments.translation.data import COPY
+from experiments.translation.differences import differences_cells
 
 MEANINGS = {
     "A": "heads, fixed width",
@@ -94,7 +96,8 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     """What was expected and what came out. None where nothing was run that could tell."""
     note = (
         "Expected: written down before the runs (`experiments/translation/__init__.py`). Verdicts here are on means "
-        "over seeds (quick: one seed); CLAIMS.md asks for intervals apart as well, so the two may differ."
+        "over seeds (quick: one seed), by the rule as it was written down, whether or not the seeds resolve it; "
+        "CLAIMS.md asks for intervals as well and says what is undecided, so the two may differ."
     )
     return claims.claims_cells(data, note)
 
@@ -102,6 +105,7 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
 BLOCKS = {
     "settings": markdown_of(settings_cells),
     "baselines": markdown_of(baselines_cells),
+    "differences": markdown_of(differences_cells),
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
@@ -113,7 +117,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     ``bleu.A.h8.k16``, ``perplexity.A.h8.k16`` with intervals, ``-mean`` without; ``ratio.A.h1.k128``: perplexity over
     the arm's least; ``best.A``: its head count (B: head size); ``spread.A``: largest over least perplexity;
     ``flops.A.h32``: of a step, over those of one head; ``untrained.bleu``, ``copy.bleu``;
-    ``params.A.h8.k16`` in millions; ``steps``, ``num-runs``; ``claims.held``, ``claims.judged``.
+    ``params.A.h8.k16`` in millions; ``steps``, ``num-runs``; ``claims.held``, ``claims.judged``; what
+    `experiments.translation.differences` has.
     """
     rows = [row for row in records(data, "settings") if row["perplexity"] is not None]
     out = {"num-runs": str(len(records(data, "points")))}
@@ -138,4 +143,4 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
             out[f"flops.A.h{row['num_heads']}"] = f"{row['flops_per_step'] / one['flops_per_step']:.2f}"
     for row in records(data, "baselines"):
         out |= {f"{name}.bleu": f"{row[f'{name}_bleu']:.1f}" for name in ("untrained", "copy")}
-    return out | claims.claim_values(data)
+    return out | differences.values(data) | claims.claim_values(data)
