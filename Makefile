@@ -153,11 +153,13 @@ test-all: setup ## run all tests, then all numerical ones once more in float64
 	MHA_JAX_TEST_FLOAT64=0 $(PYTEST) $(WORKERS)
 	MHA_JAX_TEST_FLOAT64=1 $(PYTEST) -m "float64" $(WORKERS)
 
-lint: setup ## check style, formatting and types
+lint: setup ## check style, formatting and types, and that texts say what the committed records say
 	@failed=0; \
 	$(RUN) -m ruff check . || failed=1; \
 	$(RUN) -m ruff format --check . || failed=1; \
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(RUN) -m pyright || failed=1; \
+	$(RUN) -m experiments.readme --check || failed=1; \
+	$(RUN) -m experiments claims --check || failed=1; \
 	exit $$failed
 
 bench: setup ## measure speed and memory against other implementations

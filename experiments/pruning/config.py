@@ -96,6 +96,16 @@ PRESETS = {
         gated_models=(),
         timed_models=(),
     ),
+    # The same on the larger one, on fewer tokens: about an hour and a half of one core.
+    "smollm": PruningConfig(
+        models=("smollm2-135m",),
+        num_tokens=1024,
+        orders=ORDERS,
+        random_orders=20,
+        ablated_models=("smollm2-135m",),
+        gated_models=(),
+        timed_models=(),
+    ),
 }
 
 

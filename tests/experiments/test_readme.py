@@ -136,9 +136,3 @@ def test_list_prints_the_names(project, capsys):
 @pytest.mark.parametrize("path", readme.texts(), ids=lambda path: path.name)
 def test_every_marker_is_known(path, data):
     readme.fill(path.read_text("utf-8"), {"capacity": data, "bench": {"sections": {}}})
-
-
-@pytest.mark.parametrize("path", readme.texts(), ids=lambda path: path.name)
-def test_texts_say_what_the_committed_records_say(path):
-    text = path.read_text("utf-8")
-    assert readme.fill(text, readme.load()) == text, "run `make readme`"
