@@ -130,7 +130,7 @@ def _truncation(evidence: Evidence) -> Verdict | None:
 
 
 def _real(evidence: Evidence) -> Verdict | None:
-    rows = select(evidence.curves, pattern=MODEL, n=48)
+    rows = select(evidence.curves, pattern=MODEL, n=48, bound=None)
     near = select(rows, head_dim=8)
     if not near:
         return None
@@ -138,6 +138,18 @@ def _real(evidence: Evidence) -> Verdict | None:
     share = near[0]["median_kl"] / near[0]["median_uniform_kl"]
     found = f"exact size {_span(sizes, 'd')}; at d_k = 8 {near[0]['median_kl']:.2g} nats, {100 * share:.2g}%"
     return set(sizes) == {32} and share <= 0.05, found
+
+
+def _real_bounded(evidence: Evidence) -> Verdict | None:
+    free, bounded = (select(evidence.curves, pattern=MODEL, n=48, bound=bound) for bound in (None, 10.0))
+    without = {r["head_dim"]: r["median_kl"] for r in free}
+    ratios = {r["head_dim"]: r["median_kl"] / without[r["head_dim"]] for r in bounded if r["head_dim"] <= 16}
+    last = select(bounded, head_dim=32)
+    if not ratios or not last:
+        return None
+    found = ", ".join(f"{ratio:.3f} at {k}" for k, ratio in sorted(ratios.items()))
+    left = last[0]["median_kl"]
+    return max(ratios.values()) <= 1.1 and left < 1e-6, f"over no bound: {found}; at 32 {left:.0e} nats"
 
 
 def _spectra(evidence: Evidence) -> Verdict | None:
@@ -188,6 +200,11 @@ CLAIMS = (
     Claim("permutations, bounded", "the closed form at n - 1, the circle at 2, both within 1%", _bounded),
     Claim("truncation", "the best head has at most half of the truncation's divergence", _truncation),
     Claim("real maps", "exact size 32, and at d_k = 8 at most 5% of uniform's divergence", _real),
+    Claim(
+        "real maps, bounded",
+        "B = 10: at most 1.1 times no bound's to d_k = 16, below 1e-6 at 32",
+        _real_bounded,
+    ),
     Claim("spectra", "softmax of rank n from d_k = 4 on, above 3 d_k below", _spectra),
     Claim("precision", "the circle is right up to the guaranteed length, wrong at 4 times it", _precision),
 )

@@ -22,7 +22,7 @@ class RankConfig:
         lengths: n, queries and keys of these patterns.
         head_dims: d_k; those of n - 1 and more are left out, n - 2 and n - 1 added.
         bounds: on ``|q_i| |k_j|``, each beside the unbounded heads.
-        real_lengths: tokens of the text whose maps are approximated, without a bound. Needs MiniLM.
+        real_lengths: tokens of the text whose maps are approximated. Needs MiniLM.
         real_head_dims: d_k for maps.
         real_maps: how many maps, from all layers in turn.
         seeds: of patterns with chance in them, and of random starts.

@@ -141,7 +141,8 @@ def grid(config: RankConfig) -> list[Point]:
     for n in real:
         sizes = sorted(k for k in config.real_head_dims if k < n)
         points += [
-            RankPoint(maps.MODEL, n, max(sizes), head_dim=k, seed=seed, **shared)
+            RankPoint(maps.MODEL, n, max(sizes), head_dim=k, seed=seed, bound=bound, **shared)
+            for bound in (None, *config.bounds)
             for k in sizes
             for seed in range(config.real_maps)
         ]

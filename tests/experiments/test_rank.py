@@ -118,7 +118,8 @@ def test_quick_holds_what_it_has_to():
     for n in QUICK.lengths:
         sizes = {p.head_dim for p in approximated if p.n == n}
         assert {1, 2, n // 2, n - 2, n - 1} <= sizes
-    assert {p.head_dim for p in approximated if p.pattern == maps.MODEL} >= {8, 16, 32}
+    for bound in (None, *QUICK.bounds):
+        assert {p.head_dim for p in approximated if (p.pattern, p.bound) == (maps.MODEL, bound)} >= {8, 16, 32}
     reach = max(p.n for p in points if isinstance(p, CirclePoint) and p.dtype == "float32")
     assert reach >= 4 * guaranteed_length(24)
 
@@ -135,6 +136,7 @@ def test_everything_expected_is_judged_held_and_one_wrong_number_fails_it(expect
             changes = {
                 ("random", point.n // 2, None): {"kl": 1e-3, "truncated_kl": 1.5e-3},
                 ("permutation", 1, None): {"kl": 0.5},
+                (maps.MODEL, 32, 10.0): {"kl": 1e-5},
                 ("permutation", 3, 10.0): {"kl": floor_kl(point) / 2},
             }
             # Heads of smaller sizes and bounds count too: all of them have to be bad.
