@@ -119,7 +119,11 @@ def test_quick_holds_what_it_has_to():
         sizes = {p.head_dim for p in approximated if p.n == n}
         assert {1, 2, n // 2, n - 2, n - 1} <= sizes
     for bound in (None, *QUICK.bounds):
-        assert {p.head_dim for p in approximated if (p.pattern, p.bound) == (maps.MODEL, bound)} >= {8, 16, 32}
+        assert {p.head_dim for p in approximated if (p.pattern, p.bound) == (maps.MODEL, bound)} >= {
+            8,
+            16,
+            32,
+        }
     reach = max(p.n for p in points if isinstance(p, CirclePoint) and p.dtype == "float32")
     assert reach >= 4 * guaranteed_length(24)
 
