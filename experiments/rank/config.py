@@ -11,6 +11,10 @@ from theory.rank import PATTERNS
 
 STORAGE_BITS = {"bfloat16": 8, "float16": 11, "float32": 24}
 """Bits of the significand of each precision, the hidden one included."""
+BLOCK = 1024
+"""Queries on the circle that are computed at once."""
+MOST_KEYS = 2**16
+"""On the circle: a block of weights takes 256 MB in float32, and a few such are alive."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,11 @@ def _check(config: RankConfig) -> None:
     checks.known(config, patterns=PATTERNS, circle_dtypes=STORAGE_BITS)
     checks.within(config, lengths=(6, 70))
     checks.least(config, circle_lengths=3)
+    if max(config.circle_lengths, default=0) > MOST_KEYS:
+        raise ValueError(
+            f"circle_lengths: expected at most {MOST_KEYS:,}, as the weights of {BLOCK:,} queries over all keys are "
+            f"held at once, got {max(config.circle_lengths):,}"
+        )
     if config.circle_miss >= 0.5:
         raise ValueError(f"circle_miss: expected less than 1/2, got {config.circle_miss}")
     if config.lengths:
