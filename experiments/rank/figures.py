@@ -77,8 +77,8 @@ def divergence(data: Mapping[str, Any]) -> Drawn:
         "head has the pattern exactly (theorem). A permutation is not positive and never met, only approached: without "
         "a bound to any precision from d_k = 2 on (theorem: the circle, drawn at 1e-10), which descent does not always "
         "find at 2; it stops where the slope is 1e-8. Dashed: the least divergence of any bounded head from a "
-        "permutation (theorem); cross: points on a circle with the same bound. Grey crosses: the centred log cut to d_k "
-        "singular values. Divergences below 1e-10 are drawn there."
+        "permutation (theorem); cross: points on a circle with the same bound. Grey crosses: the centred log cut to "
+        "d_k singular values. Divergences below 1e-10 are drawn there."
     )
     return figure, caption
 
