@@ -41,7 +41,9 @@ def divergence(data: Mapping[str, Any]) -> Drawn:
         return None
     columns = min(4, len(shown))
     lines = -(-len(shown) // columns)
-    figure, grid = style.grid(lines, columns, style.DOUBLE_WIDTH, 0.5 + 1.75 * lines, sharey=True)
+    figure, grid = style.grid(
+        lines, columns, style.DOUBLE_WIDTH, 0.5 + 1.75 * lines + 0.5 * (lines == 1), sharey=True
+    )
     bounds = sorted({row["bound"] for row in rows if row["bound"] is not None})
     for index, axes in enumerate(grid.flat):
         if index >= len(shown):
@@ -107,7 +109,8 @@ def _divergence_panel(axes: Axes, rows: Sequence[Record], bounds: Sequence[float
     _points(axes, free, _FREE)
     for row in filter(_worse, rows):
         at = row["head_dim"], max(FLOOR, row["median_search_kl"])
-        axes.plot(*at, _SEARCH.marker, color=_SEARCH.color, markerfacecolor="white", markersize=6, zorder=4)
+        color = (_FREE if row["bound"] is None else _bounded(bounds.index(row["bound"]))).color
+        axes.plot(*at, _SEARCH.marker, color=color, markerfacecolor="white", markersize=7, zorder=4)
     sizes = {row[f"{end}_minimal_head_dim"] for row in rows for end in ("least", "largest")} - {None}
     for size in sizes:
         axes.axvline(size, zorder=0.6, **_EXACT)
