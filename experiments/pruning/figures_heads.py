@@ -85,6 +85,7 @@ def gates(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     for panels, ((model,), own) in zip(grid, by_model.items(), strict=True):
         axes: Axes = panels[0]
         curve = select(records(data, "points"), model=model, order="importance")
+        curve += select(records(data, "matched"), model=model)
         curve = sorted(curve, key=lambda row: row["heads_left"])
         none = [None] * max(len(curve), len(own))
         for found, look, line in ((curve, curve_look, "-"), (own, gate_look, "none")):

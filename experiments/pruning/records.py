@@ -28,7 +28,7 @@ def summary(config: PruningConfig, ask: Ask, rows: Rows) -> Rows:
     found = {
         "curves": curve_rows(rows["points"]),
         "onsets": onset_rows(rows["points"]),
-        "gate_sets": gate_rows(rows["gates"], rows["heads"], rows["points"]),
+        "gate_sets": gate_rows(rows["gates"], rows["heads"], rows["matched"]),
         "speedups": speed_rows(rows["timings"]),
     }
     return found | {"claims": claim_rows(rows | found)}
@@ -96,8 +96,8 @@ def role_of(head: Mapping[str, Any]) -> str:
     return next(iter(roles(dict(head), ())), NONE)
 
 
-def gate_rows(gates: Sequence[Row], heads: Sequence[Row], points: Sequence[Row]) -> list[Record]:
-    """What gates left open, by model and penalty: how many, which, and what importance pays for as many."""
+def gate_rows(gates: Sequence[Row], heads: Sequence[Row], matched: Sequence[Row]) -> list[Record]:
+    """What gates left open, by model and penalty: how many, which, and what importance pays for exactly as many."""
     out = []
     for (model, penalty), own in groups(gates, "model", "penalty").items():
         scores = {(row["layer"], row["head"]): row for row in select(heads, model=model)}
@@ -109,12 +109,8 @@ def gate_rows(gates: Sequence[Row], heads: Sequence[Row], points: Sequence[Row])
             kept: [scores[place]["importance"] for place in scores if is_open[place] is kept]
             for kept in (True, False)
         }
-        curve = sorted(select(points, model=model, order="importance"), key=lambda row: row["heads_left"])
-        loss = None
-        if curve:
-            loss = float(
-                np.interp(own[0]["heads_left"], [r["heads_left"] for r in curve], [r["loss"] for r in curve])
-            )
+        as_many = select(matched, model=model, heads_left=own[0]["heads_left"])
+        loss = as_many[0]["loss"] if as_many else None  # of an unfinished run
         out.append(
             {"model": model, "penalty": penalty, "heads_left": own[0]["heads_left"]}
             | {"num_heads": len(own), "loss": own[0]["loss"], "ranking": own[0]["ranking"]}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments import claims
+from experiments.pruning.claims import two_digits
 from experiments.pruning.records import groups
 from experiments.reading import records, select
 from experiments.tables import Cells, markdown_of
@@ -49,7 +50,7 @@ def gates_cells(data: Mapping[str, Any]) -> Cells | None:
     for row in records(data, "gate_sets"):
         other = row["importance_loss"]
         cells = [row["model"], f"{row['penalty']:g}", f"{row['heads_left']} of {row['num_heads']}"]
-        cells += [f"{row['loss']:z.3f}", "–" if other is None else f"{other:z.3f}"]
+        cells += [two_digits(row["loss"]), "–" if other is None else two_digits(other)]
         cells += ["–" if row["auc"] is None else f"{row['auc']:.2f}"]
         lines.append(tuple(cells))
     if not lines:
@@ -129,9 +130,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     for row in records(data, "gate_sets"):
         name = f"gates.{row['model']}.{row['penalty']:g}"
         out[f"{name}.left"] = str(row["heads_left"])
-        out[f"{name}.loss"] = f"{row['loss']:z.3f}"
-        for key, field in (("importance-loss", "importance_loss"), ("auc", "auc")):
-            out[f"{name}.{key}"] = "–" if row[field] is None else f"{row[field]:z.3f}"
+        for key, field in (("loss", "loss"), ("importance-loss", "importance_loss"), ("auc", "auc")):
+            out[f"{name}.{key}"] = "–" if row[field] is None else two_digits(row[field])
     for row in records(data, "speedups"):
         name = f"{row['model']}.{row['removal']}.{row['batch_size']}"
         out[f"speedup.{name}"] = f"{row['speedup']:.2f}"

@@ -19,6 +19,17 @@ from experiments.pruning import PRESETS, figures, table
 from experiments.pruning.claims import CLAIMS
 from experiments.pruning.config import PruningConfig, resolve
 from experiments.pruning.experiment import EXPERIMENT, work_of
+from experiments.pruning.points import (
+    KINDS,
+    SIZES,
+    AblatedPoint,
+    GatePoint,
+    HeadPoint,
+    MatchedPoint,
+    PrunedPoint,
+    grid,
+    matched,
+)
 from experiments.pruning.records import (
     curve_rows,
     gate_rows,
@@ -28,7 +39,6 @@ from experiments.pruning.records import (
     speed_rows,
     summary,
 )
-from experiments.pruning.units import KINDS, SIZES, AblatedPoint, GatePoint, HeadPoint, PrunedPoint, grid
 from tests.experiments import small_models
 
 ALL = replace(
@@ -61,6 +71,9 @@ def _rest(point):
         cost = min(1.0, point.fraction_pruned ** (power * (1 - 0.01 * point.seed)))
         left = total - int(np.ceil(point.fraction_pruned * total - 1e-9))
         return {"heads_left": left, "loss": low + (high - low) * cost, "ranking": ranking, "seconds": 1.0}
+    if isinstance(point, MatchedPoint):
+        cost = (1 - point.heads_left / total) ** POWER["importance"]
+        return {"loss": low + (high - low) * cost, "ranking": ranking}
     if isinstance(point, AblatedPoint):
         rise = (high - low) * (0.02 if point.head == point.layer == 0 else 0.001)
         return {"loss": low + rise, "ranking": ranking, "increase": rise}
@@ -84,7 +97,13 @@ def _rest(point):
 def _data(config=ALL, change=lambda point, record: record):
     rows = {name: [] for name in KINDS}
     for unit, points in to_units(KINDS, grid(config)):
-        rows[unit["kind"]] += [change(p, asdict(p) | _rest(p)) for p in points]
+        own = rows[unit["kind"]]
+        own += [change(p, asdict(p) | _rest(p)) for p in points]
+        if unit["kind"] == "gates":
+            others = [matched(points[0], own[-1]["heads_left"])]
+            rows["matched"] += [
+                asdict(p) | _rest(p) for p in others if asdict(p) | _rest(p) not in rows["matched"]
+            ]
     return {"preset": "quick", "records": rows | summary(config, lambda points: [], rows)}
 
 
@@ -140,19 +159,38 @@ def test_costs_are_in_units_of_removing_all():
 
 
 def test_gates_are_held_against_importance_and_roles(expected):
-    heads, points = (expected["records"][name] for name in ("heads", "points"))
+    heads = expected["records"]["heads"]
     gates = [r for r in expected["records"]["gates"] if r["penalty"] == 0.3]
-    [row] = gate_rows(gates, heads, points)
+    with_loss = [{"model": "minilm-l6", "heads_left": n, "loss": loss} for n, loss in ((35, 1), (36, 0.25))]
+    others = [{"model": "other", "heads_left": 36, "loss": 3}]
+    [row] = gate_rows(gates, heads, others + with_loss)
     assert (row["heads_left"], row["num_heads"], row["auc"]) == (36, 72, 1.0)
     assert row["roles"] == {"none": [33, 66], "previous": [3, 6]}
     assert row["open_by_layer"] == [0, 0, 0, 12, 12, 12]
-    at = {
-        r["heads_left"]: r["loss"] for r in points if (r["model"], r["order"]) == ("minilm-l6", "importance")
-    }
-    assert row["importance_loss"] == pytest.approx(at[36])
+    assert row["importance_loss"] == 0.25
+    # No curve is read between its points: where as many heads were not measured there is nothing to compare.
+    assert gate_rows(gates, heads, with_loss[:1])[0]["importance_loss"] is None
     assert rank_probability([1.0, 2.0], [1.0, 0.0]) == 0.875
     assert rank_probability([], [1.0]) is None
     assert role_of({"model": "m", "layer": 0, "head": 0, "previous": 0.6, "first": 0.7}) == "previous"
+
+
+def test_gates_ask_for_importance_with_exactly_as_many_heads(monkeypatch):
+    asked = []
+
+    def ask(points):
+        asked.extend(points)
+        left = {0.1: 70, 0.3: 55}
+        return [{"heads_left": left[p.penalty]} if isinstance(p, GatePoint) else {} for p in points]
+
+    monkeypatch.setattr("experiments.pruning.experiment.installed", lambda name: True)
+    config = replace(PRESETS["quick"], text="sample", gate_penalties=(0.1, 0.3))
+    for part in EXPERIMENT.parts(config, ask):
+        part.run()
+    found = [p for p in asked if isinstance(p, MatchedPoint)]
+    assert sorted(p.heads_left for p in found) == [55, 70]
+    assert {(p.model, p.text, p.num_tokens, p.length) for p in found} == {("minilm-l6", "sample", 2048, 128)}
+    assert {p for p in asked if not isinstance(p, MatchedPoint)} == set(grid(config))
 
 
 def test_ranges_of_seeds_are_drawn_of_losses_and_rankings_alike():
@@ -271,6 +309,7 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     assert values["loss.smollm2-135m.importance.0"] == "3.000"
     assert values["cost.minilm-l6.random.100"] == "100%"
     assert values["gates.minilm-l6.0.3.left"] == "36"
+    assert values["gates.minilm-l6.0.3.loss"] == "0.0001"
     assert (
         values["speedup.smollm2-135m.groups.4"] == values["predicted-speedup.smollm2-135m.groups.4"] == "1.25"
     )

@@ -1,5 +1,6 @@
 """Masks and smaller weights on small models of every kind; losses, scores and gates on them."""
 
+from dataclasses import asdict
 from typing import Any, cast
 
 import jax
@@ -9,7 +10,8 @@ import pytest
 
 from experiments.pretrained import forward, installed, load, sentence_embeddings
 from experiments.pruning import data, gating, losses, removal, subject
-from experiments.pruning.units import PrunedPoint, order_of
+from experiments.pruning.points import MatchedPoint, PrunedPoint
+from experiments.pruning.units import compute, order_of
 from experiments.roles import measure
 from mha_jax import analysis
 from tests.experiments import small_models
@@ -297,6 +299,28 @@ def test_delimiters_are_those_of_the_roles_experiment(bert, texts, monkeypatch):
     assert theirs["punctuation"].all()
     np.testing.assert_allclose(found, theirs["delimiter"], rtol=1e-5)
     np.testing.assert_allclose(found, theirs["separator"] + theirs["punctuation"], rtol=1e-5)
+
+
+def test_as_many_heads_by_importance_are_exactly_as_many(bert, texts, monkeypatch):
+    batches = (
+        data.pairs(bert.tokenizer, texts[:50], 4, 12, 4),
+        data.sentences(bert.tokenizer, texts[50:], 9, 12),
+    )
+    own = subject.Subject(bert, *batches)
+    importance = np.array([[3.0, 1.0, 5.0], [2.0, 6.0, 4.0]])
+    monkeypatch.setattr(own, "importance", lambda: importance)
+    monkeypatch.setattr("experiments.pruning.units.subject", lambda *where: own)
+    for left in range(7):
+        [row] = compute([MatchedPoint("m", "t", 48, 12, left)])
+        kept = importance > 6 - left
+        assert kept.sum() == left
+        assert row == {
+            "model": "m",
+            "text": "t",
+            "num_tokens": 48,
+            "length": 12,
+            "heads_left": left,
+        } | asdict(own.measure(kept))
 
 
 @pytest.mark.slow
