@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from experiments import claims
 from experiments.pruning.claims import two_digits
 from experiments.pruning.records import groups
 from experiments.reading import records, select
+from experiments.roles.naming import NONE
 from experiments.tables import Cells, markdown_of
 
 ORDER_WORDS = {
@@ -52,13 +53,16 @@ def gates_cells(data: Mapping[str, Any]) -> Cells | None:
         cells = [row["model"], f"{row['penalty']:g}", f"{row['heads_left']} of {row['num_heads']}"]
         cells += [two_digits(row["loss"]), "–" if other is None else two_digits(other)]
         cells += ["–" if row["auc"] is None else f"{row['auc']:.2f}"]
+        with_role, none = row["with_role"], (row["roles"] or {}).get(NONE)
+        cells += ["–" if counts is None else _counts(counts) for counts in (with_role, none)]
         lines.append(tuple(cells))
     if not lines:
         return None
     columns = ("model", "penalty", "heads left", "loss", "same number\nby I_h", "open above\nclosed")
+    columns += ("open, with\na role", "open,\nwithout")
     note = (
         "Gates trained alone, the model as it is. Open above closed: probability that an open head has a higher "
-        "I_h than a closed one."
+        "I_h than a closed one. Roles are those of the table above (experiment `roles`)."
     )
     return Cells("Heads that gates leave", columns, tuple(lines), note)
 
@@ -104,7 +108,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     all costs, ``ranking.`` likewise for encoders; ``mean-cost.MODEL.ORDER`` (mean over seeds),
     ``mean-cost-low.MODEL.random``, ``mean-cost-high.``; ``tolerated.MODEL.ORDER``; ``random-as-good.MODEL.ORDER``: how
     many random orders cost as little on average; ``ablation.found``;
-    ``gates.MODEL.PENALTY.left``, ``.loss``, ``.importance-loss``, ``.auc``; ``speedup.MODEL.REMOVAL.BATCH``,
+    ``gates.MODEL.PENALTY.left``, ``.loss``, ``.importance-loss``, ``.auc``, ``.role.ROLE`` (open of how many, also of
+    ``any`` and of ``none``); ``speedup.MODEL.REMOVAL.BATCH``,
     ``predicted-speedup.``; ``claims.held``, ``claims.judged``.
     """
     out = {}
@@ -132,6 +137,10 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         out[f"{name}.left"] = str(row["heads_left"])
         for key, field in (("loss", "loss"), ("importance-loss", "importance_loss"), ("auc", "auc")):
             out[f"{name}.{key}"] = "–" if row[field] is None else two_digits(row[field])
+        for role, counts in (row["roles"] or {}).items():
+            out[f"{name}.role.{role}"] = _counts(counts)
+        if row["with_role"] is not None:
+            out[f"{name}.role.any"] = _counts(row["with_role"])
     for row in records(data, "speedups"):
         name = f"{row['model']}.{row['removal']}.{row['batch_size']}"
         out[f"speedup.{name}"] = f"{row['speedup']:.2f}"
@@ -141,3 +150,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.0%}"
+
+
+def _counts(counts: Sequence[int]) -> str:
+    return f"{counts[0]} of {counts[1]}"

@@ -4,6 +4,7 @@ import io
 import json
 from dataclasses import asdict, replace
 from importlib import import_module
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,6 +15,7 @@ from experiments import cli
 from experiments.collecting import checker
 from experiments.computing import check_planned
 from experiments.engine import load
+from experiments.files import read_final
 from experiments.points import from_unit, to_units
 from experiments.pruning import PRESETS, figures, table
 from experiments.pruning.claims import CLAIMS
@@ -35,7 +37,7 @@ from experiments.pruning.records import (
     gate_rows,
     onset_rows,
     rank_probability,
-    role_of,
+    role_rows,
     speed_rows,
     summary,
 )
@@ -46,6 +48,13 @@ ALL = replace(
     orders=("importance", "importance_recomputed", "confidence", "ablation", "random"),
     ablated_models=PRESETS["quick"].models,
 )
+FIGURES = Path(__file__).parents[2] / "figures"
+ROLES = [
+    {"model": "minilm-l6", "layer": layer, "head": head}
+    | {"roles": [] if head else ["previous", "positional"] if layer == 0 else ["previous"]}
+    for layer in range(6)
+    for head in range(12)
+]
 POWER = {"importance_recomputed": 3.2, "importance": 2.6, "ablation": 2.0, "confidence": 1.8, "random": 1.2}
 """Costs are this power of the fraction removed."""
 
@@ -65,7 +74,7 @@ def _rest(point):
             "importance": (point.layer * num_heads + point.head) / total,
             "induction": None if encoder else 0.0,
         }
-        return scores | ({"previous": 0.9} if point.head == 0 else {})
+        return scores
     if isinstance(point, PrunedPoint):
         power = 1.0 if point.order == "confidence" and not encoder else POWER[point.order]
         cost = min(1.0, point.fraction_pruned ** (power * (1 - 0.01 * point.seed)))
@@ -163,16 +172,35 @@ def test_gates_are_held_against_importance_and_roles(expected):
     gates = [r for r in expected["records"]["gates"] if r["penalty"] == 0.3]
     with_loss = [{"model": "minilm-l6", "heads_left": n, "loss": loss} for n, loss in ((35, 1), (36, 0.25))]
     others = [{"model": "other", "heads_left": 36, "loss": 3}]
-    [row] = gate_rows(gates, heads, others + with_loss)
+    [row] = gate_rows(gates, heads, others + with_loss, ROLES)
     assert (row["heads_left"], row["num_heads"], row["auc"]) == (36, 72, 1.0)
-    assert row["roles"] == {"none": [33, 66], "previous": [3, 6]}
+    # Where a head has several roles it counts under each, as in the table of the experiment that finds them.
+    assert row["roles"] == {"none": [33, 66], "positional": [0, 1], "previous": [3, 6]}
+    assert row["with_role"] == [3, 6]
+    [other] = gate_rows(gates, heads, with_loss, [row | {"model": "other"} for row in ROLES])
+    assert other["roles"] is other["with_role"] is None
     assert row["open_by_layer"] == [0, 0, 0, 12, 12, 12]
     assert row["importance_loss"] == 0.25
     # No curve is read between its points: where as many heads were not measured there is nothing to compare.
-    assert gate_rows(gates, heads, with_loss[:1])[0]["importance_loss"] is None
+    assert gate_rows(gates, heads, with_loss[:1], ROLES)[0]["importance_loss"] is None
     assert rank_probability([1.0, 2.0], [1.0, 0.0]) == 0.875
     assert rank_probability([], [1.0]) is None
-    assert role_of({"model": "m", "layer": 0, "head": 0, "previous": 0.6, "first": 0.7}) == "previous"
+
+
+def test_roles_are_those_that_the_roles_experiment_finds(monkeypatch, tmp_path):
+    committed = read_final(FIGURES / "roles" / "quick.json")["records"]["roles"]
+    assert role_rows() == committed
+    assert {row["model"] for row in committed} >= set(PRESETS["quick"].gated_models)
+    monkeypatch.setattr("experiments.pruning.records.ROLES", tmp_path / "none.json")
+    assert role_rows() == []
+    gates = _data()["records"]["gate_sets"]
+    assert {row["roles"] for row in gates} == {None}
+    drawn = figures.gates({"records": {"gate_sets": gates}})
+    assert drawn is not None
+    plt.close(drawn[0])
+    cells = table.gates_cells({"records": {"gate_sets": gates}})
+    assert cells is not None
+    assert {row[-2:] for row in cells.rows} == {("–", "–")}
 
 
 def test_gates_ask_for_importance_with_exactly_as_many_heads(monkeypatch):

@@ -12,7 +12,7 @@ from experiments.points import to_units
 from experiments.pruning.claims import FLOAT32_ACCURACY, claim_rows
 from experiments.pruning.experiment import EXPERIMENT
 from experiments.pruning.points import KINDS, SIZES, grid
-from experiments.pruning.records import curve_rows, gate_rows, onset_rows, speed_rows
+from experiments.pruning.records import curve_rows, gate_rows, onset_rows, role_rows, speed_rows
 from experiments.reading import select
 from experiments.store import canonical
 
@@ -58,7 +58,7 @@ def test_what_is_made_of_records_is_made_of_these(name):
     rows = load(name)["records"]
     assert rows["curves"] == curve_rows(rows["points"])
     assert rows["onsets"] == onset_rows(rows["points"])
-    assert rows["gate_sets"] == gate_rows(rows["gates"], rows["heads"], rows["matched"])
+    assert rows["gate_sets"] == gate_rows(rows["gates"], rows["heads"], rows["matched"], role_rows())
     assert rows["speedups"] == speed_rows(rows["timings"])
     assert rows["claims"] == claim_rows(rows)
 
