@@ -17,13 +17,13 @@ from experiments.computing import check_planned
 from experiments.engine import load
 from experiments.files import read_final
 from experiments.points import from_unit, to_units
+from experiments.pretrained import SIZES
 from experiments.pruning import PRESETS, figures, table
 from experiments.pruning.claims import CLAIMS
 from experiments.pruning.config import PruningConfig, resolve
 from experiments.pruning.experiment import EXPERIMENT, work_of
 from experiments.pruning.points import (
     KINDS,
-    SIZES,
     AblatedPoint,
     GatePoint,
     HeadPoint,
@@ -62,7 +62,8 @@ POWER = {"importance_recomputed": 3.2, "importance": 2.6, "ablation": 2.0, "conf
 def _rest(point):
     """What the records say where everything came out as expected."""
     encoder = point.model == "minilm-l6"
-    num_layers, num_heads, num_kv_heads = SIZES[point.model]
+    size = SIZES[point.model]
+    num_layers, num_heads, num_kv_heads = size.num_layers, size.num_heads, size.num_kv_heads
     total = num_layers * num_heads
     low, high = (0.0, 0.5) if encoder else (3.0, 11.0)
     ranking = 0.9 if encoder else None

@@ -9,15 +9,16 @@ import pytest
 
 from experiments.collecting import config_from, units_of
 from experiments.points import to_units
+from experiments.pretrained import SIZES
 from experiments.pruning.claims import FLOAT32_ACCURACY, claim_rows
 from experiments.pruning.experiment import EXPERIMENT
-from experiments.pruning.points import KINDS, SIZES, grid
+from experiments.pruning.points import KINDS, grid
 from experiments.pruning.records import curve_rows, gate_rows, onset_rows, role_rows, speed_rows
 from experiments.reading import select
 from experiments.store import canonical
 
 FOLDER = Path(__file__).parents[2] / "figures" / "pruning"
-NAMES = [name for name in ("quick", "minilm", "paper") if (FOLDER / f"{name}.json").exists()]
+NAMES = [name for name in ("quick", "minilm", "smollm", "paper") if (FOLDER / f"{name}.json").exists()]
 
 
 def load(name):
@@ -66,7 +67,7 @@ def test_what_is_made_of_records_is_made_of_these(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_curves_have_the_same_ends_and_every_tenth(name):
     points = load(name)["records"]["points"]
-    for model, (num_layers, num_heads, _) in measured(name).items():
+    for model, (num_layers, num_heads, *_) in measured(name).items():
         own = select(points, model=model)
         total = num_layers * num_heads
         assert {row["fraction_pruned"] for row in own} == {i / 10 for i in range(11)}
@@ -81,7 +82,7 @@ def test_curves_have_the_same_ends_and_every_tenth(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_importance_has_norm_one_in_every_layer(name):
-    for model, (num_layers, num_heads, _) in measured(name).items():
+    for model, (num_layers, num_heads, *_) in measured(name).items():
         rows = select(load(name)["records"]["heads"], model=model)
         found = np.array([row["importance"] for row in rows]).reshape(num_layers, num_heads)
         np.testing.assert_allclose((found**2).sum(1), 1, rtol=1e-5)
