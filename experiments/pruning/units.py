@@ -15,7 +15,7 @@ from jaxtyping import Bool
 
 from experiments.points import Record
 from experiments.pretrained import forward
-from experiments.pruning.data import pairs, sequences
+from experiments.pruning.data import gate_batches, text_of
 from experiments.pruning.gating import train_gates
 from experiments.pruning.points import (
     SHARES,
@@ -27,7 +27,7 @@ from experiments.pruning.points import (
     TimedPoint,
 )
 from experiments.pruning.removal import forward_removed, kept_groups, num_parameters, products, remove_heads
-from experiments.pruning.subject import Subject, subject, text_of
+from experiments.pruning.subject import Subject, subject
 from mha_jax import analysis
 from theory.problems import seeded_rng
 
@@ -94,13 +94,15 @@ def _ablated(own: Subject, points: Sequence[AblatedPoint]) -> list[Record]:
 
 def _gated(own: Subject, points: Sequence[GatePoint]) -> list[Record]:
     started = time.perf_counter()
-    first, tokenizer, words = points[0], own.model.tokenizer, text_of(points[0].text)
-    if own.model.config.causal:
-        batch = max(1, first.sequences // 4)  # sequences are four times as long as sentences, about
-        data = sequences(tokenizer, words.train, first.num_steps * batch, first.length, batch)
-    else:
-        count = first.num_steps * first.sequences // 2
-        data = pairs(tokenizer, words.train_sentences, count, first.length, max(1, first.sequences // 2))
+    first = points[0]
+    data = gate_batches(
+        own.model.tokenizer,
+        text_of(first.text),
+        first.num_steps,
+        first.sequences,
+        first.length,
+        causal=own.model.config.causal,
+    )
     gates = train_gates(
         own.model.params,
         own.model.config,

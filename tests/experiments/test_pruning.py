@@ -361,12 +361,72 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
         ({"gate_penalties": (-1.0,)}, "gate_penalties: expected 0 or positive numbers, got -1.0"),
         ({"batch_sizes": (0,)}, "batch_sizes: expected positive integers"),
         ({"length": 4}, "length: expected at least 8, got 4"),
+        ({"models": ()}, "models: expected at least one, got none"),
+        (
+            {"length": 513, "num_tokens": 4096},
+            r"length: expected at most 512 \(minilm-l6 has 512 positions\)",
+        ),
         ({"num_tokens": 100}, "num_tokens: expected at least 4 \\* length = 512, got 100"),
     ],
 )
 def test_mistakes_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         resolve(replace(ALL, **changes), set())
+
+
+def test_models_that_are_none_are_refused():
+    with pytest.raises(
+        FileNotFoundError, match=r"models: expected minilm-l6, .* or folders .*, got 'minilm'"
+    ):
+        resolve(replace(ALL, models=("minilm",)), {"models"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        # Of 80 lines 8 are held out; the last of 9 sequences would have to begin at the last line, as that of 8 does.
+        ("llama", {}, None),
+        (
+            "llama",
+            {"num_tokens": 12 * 9},
+            "num_tokens: expected at most 96, in 8 sequences of 12 tokens of the text",
+        ),
+        (
+            "llama",
+            {"gate_sequences": 4 * 73},
+            "gate_sequences: expected at most 288 for the 72 sequences of 12",
+        ),
+        ("bert", {"num_tokens": 32 * 9}, "num_tokens: expected at most 256 for the 8 sentences of the text"),
+        ("bert", {"gate_sequences": 72}, "gate_sequences: expected at most 70 for the pairs of sentences"),
+        (
+            "bert",
+            {"length": 14, "num_tokens": 56},
+            r"length: expected at most 13 \(.*bert has 13 positions\)",
+        ),
+    ],
+)
+def test_more_than_the_text_or_the_model_has_is_refused(tmp_path, kind, changes, message):
+    (tmp_path / "text.txt").write_text("\n".join(["w3 w4 w5 w6 w7 w8 w9 w3 w4 w5 w6 w7"] * 80))
+    folder = str(small_models.write(tmp_path / kind, kind))
+    asked = {"models": (folder,), "gated_models": (folder,), "ablated_models": (), "timed_models": ()}
+    asked |= {"text": str(tmp_path / "text.txt"), "length": 12, "num_tokens": 96}
+    config = replace(PRESETS["quick"], **(asked | changes))
+    if message is None:
+        assert resolve(config, set()) == config
+    else:
+        with pytest.raises(ValueError, match=message):
+            resolve(config, set())
+
+
+def test_verses_that_are_damaged_are_refused(monkeypatch, tmp_path):
+    def damaged():
+        raise ValueError("verses.tsv: expected SHA-256 2c, got 1b")
+
+    (tmp_path / "verses.tsv").touch()
+    monkeypatch.setattr("experiments.verses.PATH", tmp_path / "verses.tsv")
+    monkeypatch.setattr("experiments.verses.read_verses", damaged)
+    with pytest.raises(ValueError, match="expected SHA-256"):
+        resolve(ALL, set())
 
 
 def test_naming_models_leaves_out_what_is_done_with_others():
