@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -105,20 +106,26 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a run that prose may name, without the name of the source.
 
     ``loss.MODEL.ORDER.PERCENT`` (``loss.smollm2-135m.importance.20``), ``cost.`` likewise in percent of what removing
-    all costs, ``ranking.`` likewise for encoders; ``mean-cost.MODEL.ORDER`` (mean over seeds),
+    all costs, ``ranking.`` likewise for encoders, of others ``added.`` (nats more than the whole model) and
+    ``perplexity-ratio.`` (times its perplexity); ``mean-cost.MODEL.ORDER`` (mean over seeds),
     ``mean-cost-low.MODEL.random``, ``mean-cost-high.``; ``tolerated.MODEL.ORDER``; ``random-as-good.MODEL.ORDER``: how
-    many random orders cost as little on average; ``ablation.found``;
+    many random orders cost as little on average, ``chance.MODEL.ORDER``: p of that, one-sided; ``ablation.found``;
     ``gates.MODEL.PENALTY.left``, ``.loss``, ``.importance-loss``, ``.auc``, ``.role.ROLE`` (open of how many, also of
     ``any`` and of ``none``); ``speedup.MODEL.REMOVAL.BATCH``,
     ``predicted-speedup.``; ``claims.held``, ``claims.judged``.
     """
     out = {}
+    whole = {row["model"]: row["loss"] for row in select(records(data, "curves"), fraction_pruned=0.0)}
     for row in records(data, "curves"):
         name = f"{row['model']}.{row['order']}.{100 * row['fraction_pruned']:.0f}"
         out[f"loss.{name}"] = f"{row['loss']:z.3f}"
         out[f"cost.{name}"] = _percent(row["cost"])
         if row["ranking"] is not None:
             out[f"ranking.{name}"] = f"{row['ranking']:z.3f}"
+        elif row["model"] in whole:
+            added = row["loss"] - whole[row["model"]]
+            out[f"added.{name}"] = f"{added:+z.2f}"
+            out[f"perplexity-ratio.{name}"] = f"{math.exp(added):.2f}"
     for (model, order), own in groups(records(data, "onsets"), "model", "order").items():
         out[f"mean-cost.{model}.{order}"] = f"{np.mean([row['mean_cost'] for row in own]):z.3f}"
         chance = [row["mean_cost"] for row in select(records(data, "onsets"), model=model, order="random")]
@@ -129,6 +136,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
             out[f"tolerated.{model}.{order}"] = _percent(own[0]["tolerated"])
             better = sum(cost <= own[0]["mean_cost"] for cost in chance)
             out[f"random-as-good.{model}.{order}"] = f"{better} of {len(chance)}"
+            # The order itself is one more draw where it is no better than chance.
+            out[f"chance.{model}.{order}"] = f"{(better + 1) / (len(chance) + 1):.2f}"
     for row in records(data, "claims"):
         if row["claim"] == "ablation" and row["found"]:
             out["ablation.found"] = row["found"].partition(": ")[2]

@@ -337,6 +337,12 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     values = table.values(expected)
     assert values["loss.smollm2-135m.importance.0"] == "3.000"
     assert values["cost.minilm-l6.random.100"] == "100%"
+    # By importance a fraction f costs 8 f^2.6 nats in the records made here.
+    assert values["added.smollm2-135m.importance.50"] == f"{8 * 0.5**2.6:+.2f}"
+    assert values["perplexity-ratio.smollm2-135m.importance.50"] == f"{np.exp(8 * 0.5**2.6):.2f}"
+    assert "added.minilm-l6.importance.50" not in values
+    assert values["random-as-good.minilm-l6.importance"] == "0 of 3"
+    assert values["chance.minilm-l6.importance"] == "0.25"
     assert values["gates.minilm-l6.0.3.left"] == "36"
     assert values["gates.minilm-l6.0.3.loss"] == "0.0001"
     assert (
