@@ -499,6 +499,10 @@ def test_a_run_with_everything(tmp_path, monkeypatch):
         assert len(own["points"]) == 6 * 3
         assert len(own["heads"]) == len(own["gates"]) == 6
         assert len(own["ablations"]) == 12
+        [gates], [as_many] = own["gate_sets"], own["matched"]
+        assert as_many["heads_left"] == gates["heads_left"] == sum(row["gate"] > 0 for row in own["gates"])
+        assert gates["importance_loss"] == as_many["loss"]
+        assert gates["roles"] is None  # they are known of models that have a name
         assert {row["removal"] for row in own["timings"]} == {"heads"}
         assert all(row["difference"] <= 1e-5 * row["scale"] for row in own["timings"])
         assert (own["points"][0]["ranking"] is None) == ("gpt2" in folder)
