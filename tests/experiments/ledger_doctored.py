@@ -345,7 +345,7 @@ FLIPS: dict[str, tuple[Changes, Changes]] = {
     ),
     "tries": (
         {"tries/quick:paired": always(recovered=60, p_value=0.001)},
-        {"tries/quick:paired": always(recovered=60, p_value=0.1)},
+        {"tries/quick:paired": always(recovered=10, p_value=0.001)},
     ),
     "emerges": (
         {
