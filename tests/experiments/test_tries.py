@@ -385,6 +385,29 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     assert values["claims.held"] == values["claims.judged"] == "10"
 
 
+def test_no_series_hides_another_and_every_marker_stands_at_its_own_budget(expected):
+    """Even where all arms come out the same: markers side by side, in the strip of what they are of."""
+    same = _data(lambda p: 1.0, lambda p: _curve(replace(p, task="retrieval", order="random")) | asdict(p))
+    for data in (expected, same):
+        with style.context():
+            drawn = [draw(data) for draw in (figures.recovery, figures.dynamics, figures.cut)]
+            beside, over_time, cut = (found[0] for found in drawn if found)
+            for figure in (beside, over_time, cut):
+                figure.canvas.draw()
+        for figure in (beside, over_time):
+            for axes in figure.axes:
+                series = [np.asarray(bars[0].get_xdata(), float) for bars in axes.containers]
+                assert len(series) >= 5
+                strips = len(axes.get_xticks())
+                for own in series:
+                    np.testing.assert_array_equal(np.round(own), np.arange(strips))
+                gap = np.diff(np.sort(series, axis=0), axis=0).min()
+                width = axes.get_window_extent().width / strips * 72 / figure.dpi
+                assert gap * width > 0.6 * axes.containers[0][0].get_markersize()
+        for axes in cut.axes:  # the line that was expected, and one choice
+            assert [np.size(line.get_xdata()) for line in axes.lines] == [101, 8 * 11]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
