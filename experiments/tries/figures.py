@@ -232,7 +232,7 @@ def dynamics(data: Mapping[str, Any]) -> Drawn:
         f"Share of the score at that time that is left without some heads ({sizes}), against the time of training (in "
         "the presets Michel et al.'s epochs 1, 2, 3, 5, 10, 20, 30, 40 of 40; all markers of a strip at the time under "
         "it): medians and quartiles over seeds (the table has means). Scores below 0 count as 0, and models without a "
-        "positive score are left out. Thin grey: the mean score of the whole model. Nothing is trained after the removal."
+        "positive score are left out. Thin grey: mean score of the whole model. Nothing is trained after the removal."
     )
     return figure, caption
 
