@@ -15,7 +15,10 @@ from experiments.reading import select
 from experiments.roles.claims import common
 from experiments.roles.naming import MARGIN, RULES, roles, score, syntactic
 
-ROLES, PRUNING, ABLATIONS = "roles/quick", "pruning/quick", "pruning/minilm"
+ROLES, PRUNING = "roles/quick", "pruning/quick"
+ABLATIONS = ("pruning/minilm", "pruning/smollm")
+"""Longer runs of one model each: all orders, every head alone."""
+RUNS = (PRUNING, *ABLATIONS)
 NAMES = {"minilm-l6": "MiniLM", "smollm2-135m": "SmolLM2"}
 TOLERATED = 0.05
 """Share of what removing all heads costs, up to which a removal counts as cheap."""
@@ -128,18 +131,26 @@ def _syntax(books: Books) -> Sequence[Part]:
     return parts
 
 
-def _cost(books: Books, model: str, fraction: float) -> float | None:
-    rows = select(books.rows(PRUNING, "curves"), model=model, order="importance")
-    return next((row["cost"] for row in rows if abs(row["fraction_pruned"] - fraction) < 1e-9), None)
+def _costs(books: Books, fraction: float) -> list[tuple[str, float]]:
+    """Of every model in every run what removing a fraction by importance costs."""
+    found = []
+    for run in RUNS:
+        for row in select(books.rows(run, "curves"), order="importance"):
+            if abs(row["fraction_pruned"] - fraction) < 1e-9:
+                found.append((_measured(books, run, row["model"]), row["cost"]))
+    return found
+
+
+def _measured(books: Books, run: str, model: str) -> str:
+    """A model's name, and on how many tokens a run measured it."""
+    return f"{_name(model)} ({select(books.rows(run, 'points'), model=model)[0]['num_tokens']:,} tokens)"
 
 
 def _most_go(books: Books) -> Sequence[Part]:
     parts = []
-    for model in _models(books.rows(PRUNING, "curves")):
-        cost = _cost(books, model, 0.5)
-        if cost is not None:
-            text = f"{_name(model)} without half of its heads (by importance): {cost:.0%} of what removing all costs"
-            parts.append(Part(_name(model), cost <= TOLERATED, text))
+    for name, cost in _costs(books, 0.5):
+        text = f"{name} without half of its heads (by importance): {cost:.0%} of what removing all costs"
+        parts.append(Part(name, cost <= TOLERATED, text))
     for curve in last_curves(books, "importance"):
         rest = kept(books, curve, 0.5)
         text = f"retrieval, 4 things, 8 heads: {percent(rest)} kept without half"
@@ -149,41 +160,42 @@ def _most_go(books: Books) -> Sequence[Part]:
 
 
 def _claim(books: Books, name: str, where: str) -> list[Part]:
-    """A part from a verdict that the longer run of `pruning` (of MiniLM alone) has in its records, if it is there."""
-    rows = [row for row in select(books.rows(ABLATIONS, "claims"), claim=name) if row["verdict"] != "not_run"]
-    return [Part(where, row["verdict"] == "held", row["found"]) for row in rows]
+    """Parts from verdicts that the longer runs of `pruning` have in their records, if they are there."""
+    return [
+        Part(f"{where} ({row['found'].split(':')[0]})", row["verdict"] == "held", row["found"])
+        for run in ABLATIONS
+        for row in select(books.rows(run, "claims"), claim=name)
+        if row["verdict"] != "not_run"
+    ]
 
 
 def _few_carry(books: Books) -> Sequence[Part]:
     parts = []
-    for model in _models(books.rows(PRUNING, "curves")):
-        few, rest = _cost(books, model, 0.8), _cost(books, model, 0.3)
-        if few is not None and rest is not None:
-            name = _name(model)
-            text = f"{name}: the best fifth keeps {1 - few:.0%}"
-            parts.append(Part(f"a fifth of the heads carries half ({name})", few < 0.5, text))
-            text = f"its last 30% cost {rest:.0%}"
-            parts.append(Part(f"the last 30% are redundant ({name})", rest <= TOLERATED, text))
+    for name, cost in _costs(books, 0.8):
+        text = f"{name}: the best fifth keeps {1 - cost:.0%}"
+        parts.append(Part(f"a fifth of the heads carries half: {name}", cost < 0.5, text))
+    for name, cost in _costs(books, 0.3):
+        text = f"{name}: the last 30% cost {cost:.0%}"
+        parts.append(Part(f"the last 30% are redundant: {name}", cost <= TOLERATED, text))
     return parts
 
 
 def _tolerated(books: Books) -> Sequence[Part]:
-    return [
-        Part(
-            _name(row["model"]),
-            (row["tolerated"] or 0) >= 0.2,
-            f"{_name(row['model'])}: {row['tolerated'] or 0:.0%} of its heads at no more than {TOLERATED:.0%} "
-            f"of the cost",
-        )
-        for row in select(books.rows(PRUNING, "onsets"), order="importance")
-    ]
+    parts = []
+    for run in RUNS:
+        for row in select(books.rows(run, "onsets"), order="importance"):
+            name, share = _measured(books, run, row["model"]), row["tolerated"] or 0
+            text = f"{name}: {share:.0%} of its heads at no more than {TOLERATED:.0%} of the cost"
+            parts.append(Part(name, share >= 0.2, text))
+    return parts
 
 
 def _importance(books: Books) -> Sequence[Part]:
     parts = []
     quick = books.rows(PRUNING, "onsets")
     for model in _models(quick):
-        rows = select(books.rows(ABLATIONS, "onsets"), model=model) or select(quick, model=model)
+        longer = [row for run in ABLATIONS for row in select(books.rows(run, "onsets"), model=model)]
+        rows = longer or select(quick, model=model)
         costs = {name: [row["mean_cost"] for row in select(rows, order=name)] for name in ORDERS}
         own, chance, alone = costs["importance"], costs["random"], costs["ablation"]
         if own and chance:
@@ -267,7 +279,7 @@ ENTRIES = (
         "most-go",
         "Most heads can be removed at test time, some layers down to one.",
         f"without half of the heads, the least important first, at most {TOLERATED:.0%} of what removing all costs",
-        (PRUNING, "tries/quick"),
+        (*RUNS, "tries/quick"),
         _most_go,
         "figures/pruning/quick-curves",
         14,
@@ -276,7 +288,7 @@ ENTRIES = (
         "few-carry",
         "A few heads carry the work; the rest are redundant.",
         f"the most important fifth keeps more than half; the least important 30% cost at most {TOLERATED:.0%}",
-        (PRUNING,),
+        RUNS,
         _few_carry,
         "figures/pruning/quick-curves",
         15,
@@ -322,7 +334,7 @@ ENTRIES = (
         "tolerated",
         "20% to 40% of the heads can be pruned by importance without a noticeable loss.",
         f"20% or more at no more than {TOLERATED:.0%} of what removing all heads costs",
-        (PRUNING,),
+        RUNS,
         _tolerated,
         "figures/pruning/quick-curves",
         papers=(MICHEL,),
@@ -331,7 +343,7 @@ ENTRIES = (
         "importance",
         "Importance I_h tells which heads can go.",
         "the mean cost of removal by I_h is below that of every random order, and of the order of single ablations",
-        (PRUNING, ABLATIONS),
+        RUNS,
         _importance,
         "figures/pruning/quick-importance",
         papers=(MICHEL,),
@@ -340,7 +352,7 @@ ENTRIES = (
         "alone",
         "Removing a single head seldom matters.",
         "fewer than a tenth of the heads cost more than 1% of all, alone",
-        (ABLATIONS,),
+        ABLATIONS,
         lambda books: _claim(books, "ablation", "a head removed alone"),
         "figures/pruning/minilm-ablation",
         papers=(MICHEL,),
@@ -349,7 +361,7 @@ ENTRIES = (
         "one-left",
         "Many layers can be reduced to a single head.",
         f"one head is enough, at {TOLERATED:.0%} of what removing all costs, in more than half of the layers",
-        (ABLATIONS,),
+        ABLATIONS,
         lambda books: _claim(books, "one left", "all but one head of a layer removed"),
         "figures/pruning/minilm-ablation",
         papers=(MICHEL,),

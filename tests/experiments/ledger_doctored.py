@@ -261,6 +261,16 @@ def _excess(value: float, spread: float, method: str | None = None) -> Changes:
     return {"conversion/quick:conversions": where(lambda r: method in (None, r["method"]), fields)}
 
 
+def _longer(kind: str, change: Change) -> Changes:
+    """The same change in both longer runs of pruning."""
+    return {f"pruning/{name}:{kind}": change for name in ("minilm", "smollm")}
+
+
+def _pruning(kind: str, change: Change) -> Changes:
+    """The same change in all runs of pruning."""
+    return {f"pruning/quick:{kind}": change, **_longer(kind, change)}
+
+
 def _gate(row: Mapping[str, Any]) -> bool:
     return 2 * row["heads_left"] <= row["num_heads"]
 
@@ -405,17 +415,17 @@ FLIPS: dict[str, tuple[Changes, Changes]] = {
     ),
     "most-go": (
         {
-            "pruning/quick:curves": always(cost=0.0),
+            **_pruning("curves", always(cost=0.0)),
             "tries/quick:dynamics": _scores(1.0, 1.0),
-            "pruning/minilm:claims": always(verdict="held"),
+            **_longer("claims", always(verdict="held")),
         },
         {
-            "pruning/quick:curves": always(cost=0.5),
+            **_pruning("curves", always(cost=0.5)),
             "tries/quick:dynamics": _scores(0.5, 0.5),
-            "pruning/minilm:claims": always(verdict="failed"),
+            **_longer("claims", always(verdict="failed")),
         },
     ),
-    "few-carry": ({"pruning/quick:curves": always(cost=0.01)}, {"pruning/quick:curves": always(cost=0.9)}),
+    "few-carry": (_pruning("curves", always(cost=0.01)), _pruning("curves", always(cost=0.9))),
     "neighbours": (
         {"roles/quick:heads": always(previous=0.9, next=0.9)},
         {"roles/quick:heads": always(previous=0.1, next=0.1)},
@@ -430,26 +440,20 @@ FLIPS: dict[str, tuple[Changes, Changes]] = {
         {"roles/quick:dependency": always(accuracy=0.9, ci_low=0.8, ci_high=0.94, offset_accuracy=0.85)},
     ),
     "tolerated": (
-        {"pruning/quick:onsets": always(tolerated=0.2)},
-        {"pruning/quick:onsets": always(tolerated=0.1)},
+        _pruning("onsets", always(tolerated=0.2)),
+        _pruning("onsets", always(tolerated=0.1)),
     ),
     "importance": (
-        {
-            f"pruning/{name}:onsets": where(lambda r: r["order"] == "importance", {"mean_cost": 0.0})
-            for name in ("quick", "minilm")
-        },
-        {
-            f"pruning/{name}:onsets": where(lambda r: r["order"] == "importance", {"mean_cost": 1.0})
-            for name in ("quick", "minilm")
-        },
+        _pruning("onsets", where(lambda r: r["order"] == "importance", {"mean_cost": 0.0})),
+        _pruning("onsets", where(lambda r: r["order"] == "importance", {"mean_cost": 1.0})),
     ),
     "alone": (
-        {"pruning/minilm:claims": always(verdict="held")},
-        {"pruning/minilm:claims": always(verdict="failed")},
+        _longer("claims", always(verdict="held")),
+        _longer("claims", always(verdict="failed")),
     ),
     "one-left": (
-        {"pruning/minilm:claims": always(verdict="held")},
-        {"pruning/minilm:claims": always(verdict="failed")},
+        _longer("claims", always(verdict="held")),
+        _longer("claims", always(verdict="failed")),
     ),
     "faster": (
         {"pruning/quick:speedups": always(speedup_low=1.1, speedup_high=1.3)},
