@@ -126,7 +126,7 @@ def _read_pairs(path: str) -> list[Pair]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"pairs: expected a UTF-8 file, got {path!r}, which is no file")
     try:
-        lines = verses.lines_of(Path(path).read_bytes().decode("utf-8"))
+        lines = verses.lines_of(Path(path).read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"pairs: expected a UTF-8 file, got {path}: {error}") from None
     pairs = []
@@ -187,6 +187,8 @@ class Subwords:
             show_progress=False,
         )
         tokenizer.train_from_iterator(lines, trainer)
+        # A line that holds "<end>" holds these five characters: nothing in a text is a token of SPECIAL.
+        tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
 
     @property
@@ -195,7 +197,7 @@ class Subwords:
         return self._tokenizer.get_vocab_size()
 
     def encode(self, lines: Sequence[str]) -> list[Tokens]:
-        """Tokens of every line, without `SPECIAL`."""
+        """Tokens of every line: subwords alone, whatever a line says, its ``<end>`` too."""
         return [tuple(encoding.ids) for encoding in self._tokenizer.encode_batch(list(lines))]
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ from experiments.translation.data import (
     COPY,
     END,
     PAD,
+    SPECIAL,
     Corpus,
     Rows,
     Subwords,
@@ -78,6 +79,8 @@ def test_a_file_is_held_out_by_its_tenths(tmp_path):
     corpus = file_corpus(str(file))
     assert tuple(map(len, (corpus.train, corpus.dev, corpus.test))) == (32, 4, 4)
     assert corpus.test[-1] == ("a 39", "b 39 é")
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())  # a byte order mark is no text
+    assert file_corpus(str(file)) == corpus
     for content, message in (
         ("a\tb\n" * 29, "thirty lines"),
         ("a\tb\n" * 30 + "a\n", "two fields, .* in line 31"),
@@ -133,6 +136,18 @@ def test_subwords_come_from_the_training_part_alone_and_give_text_back():
     assert a.vocab_size == 275
     with pytest.raises(ValueError, match="vocab_size: expected at least 259"):
         Subwords(["a"], 258)
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.parametrize("line", ["press {} now", "{}", "a{}b", "{} {}"])
+def test_what_a_line_says_is_text_and_no_token_of_ours(name, line):
+    """Neither where subwords are learned on such lines nor where they are not."""
+    line = line.format(name, name)
+    for learned in ([line] * 20, ["press now"] * 20):
+        subwords = Subwords(learned, 280)
+        [tokens] = subwords.encode([line])
+        assert min(tokens) > END
+        assert subwords.decode((*tokens, END)) == line
 
 
 def test_rows_hold_every_pair_that_fits_once():
