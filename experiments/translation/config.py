@@ -6,7 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from experiments import checks
-from experiments.translation.data import COPY, SPECIAL, file_corpus
+from experiments.translation.counts import check_fits
+from experiments.translation.data import COPY, left_out
+from experiments.translation.subwords import SPECIAL
 from experiments.translation.training import STEP_UNIT
 
 ARMS = ("A", "B", "F", "M", "S")
@@ -17,9 +19,9 @@ class TranslationConfig:
     """Fields of the translation experiment; every one can be overridden on the command line.
 
     Attributes:
-        pairs: a UTF-8 file of at least thirty lines ``source<TAB>target``, such as WMT's, of which the last two tenths
-            are held out; empty for the verses of ``make text``, ``copy`` for made-up lines that are their own
-            translation.
+        pairs: a UTF-8 file of at least thirty lines ``source<TAB>target``, of which the last two tenths are held out;
+            or three such files between commas, to train on, to choose by and to test on, such as WMT's; empty for
+            the verses of ``make text``, ``copy`` for made-up lines that are their own translation.
         arms: which of ``A`` (head count at a fixed width), ``B`` (head size of queries and keys alone), ``F`` (head
             count at a fixed head size), ``M`` (smaller widths at a fixed head size, with as many parameters of
             attention) and ``S`` (the standard split with as many parameters in all as each of M).
@@ -107,11 +109,11 @@ PRESETS = {
 
 
 def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationConfig:
-    """Check a configuration, and the file of its pairs where it names one.
+    """Check a configuration, and its pairs.
 
     Raises:
         ValueError: naming a field, what was expected and what came.
-        FileNotFoundError: if the file of its pairs is not there.
+        FileNotFoundError: if a file of its pairs is not there.
     """
     del given
     checks.positive(config, or_zero=("dropout_rate",))
@@ -136,6 +138,6 @@ def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationCon
                 f"divisors: expected divisors of half of d_model and of d_ff, got {divisor} for "
                 f"{config.d_model} and {config.d_ff}"
             )
-    if config.pairs not in ("", COPY):
-        file_corpus(config.pairs)
+    if not left_out(config.pairs):
+        check_fits(config.pairs, config.vocab_size, config.length)
     return config

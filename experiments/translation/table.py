@@ -9,6 +9,7 @@ from typing import Any
 from experiments import claims
 from experiments.reading import Record, records, select
 from experiments.tables import Cells, markdown_of
+from experiments.translation.counts import COUNTS
 from experiments.translation.data import COPY
 
 MEANINGS = {
@@ -25,7 +26,10 @@ def held_out(data: Mapping[str, Any]) -> str:
     pairs = data["config"]["pairs"]
     if pairs == COPY:
         return "made-up lines that were held out"
-    return f"the last tenth of {Path(pairs).name}" if pairs else "held-out books"
+    if not pairs:
+        return "held-out books"
+    names = [Path(path).name for path in pairs.split(",")]
+    return f"the last tenth of {names[0]}" if len(names) == 1 else f"the pairs of {names[-1]}"
 
 
 def measured(row: Record, name: str, digits: int) -> str:
@@ -34,6 +38,41 @@ def measured(row: Record, name: str, digits: int) -> str:
     if mean is None:
         return "–"
     return f"{mean:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}–{high:.{digits}f}]")
+
+
+def text_line(row: Record) -> str:
+    """How much of the text a run uses, in one line."""
+    return (
+        f"{row['train_pairs'] - row['train_too_long']:,} of {row['train_pairs']:,} pairs to train on "
+        f"({row['train_too_long']:,} are too long); {row['test_cut']:,} of {row['test_pairs']:,} test pairs are cut, "
+        f"{row['test_in_training']:,} stand in the training part too"
+    )
+
+
+def text_cells(data: Mapping[str, Any]) -> Cells | None:
+    """Pairs of every part, and what is left out, cut or held out in vain. None without counts."""
+    found = records(data, "text")
+    if not found:
+        return None
+    [row] = found
+    lines = []
+    for name, part in (("train", "to train on"), ("dev", "to choose by"), ("test", "to report on")):
+        left_out = f"{row['train_too_long']:,}" if name == "train" else "–"
+        cut, known = (
+            ("–", "–") if name == "train" else (f"{row[f'{name}_{x}']:,}" for x in ("cut", "in_training"))
+        )
+        repeated = "–" if name == "test" else f"{row[f'{name}_repeated']:,}"
+        lines.append((part, f"{row[f'{name}_pairs']:,}", left_out, cut, known, repeated))
+    columns = (
+        "pairs", "in the part", "left out,\ntoo long", "cut,\ntoo long", "trained on too,\nword for word",
+        "not in the part:\nheld out later",
+    )  # fmt: skip
+    note = (
+        f"Too long: more than {row['length'] - 1} subwords ({row['num_subwords']:,} in all) on a side. "
+        f"{row['test_targets_cut']:,} translations to report on are cut for perplexity, and end there; BLEU is of "
+        "whole ones."
+    )
+    return Cells("Text", columns, tuple(lines), note)
 
 
 def settings_cells(data: Mapping[str, Any]) -> Cells | None:
@@ -50,7 +89,7 @@ def settings_cells(data: Mapping[str, Any]) -> Cells | None:
                 measured(row, "perplexity", 2),
                 measured(row, "bleu", 1),
                 f"{row['num_params'] / 1e6:.2f}",
-                f"{row['flops_per_step'] / 1e9:.1f}",
+                "–" if row["flops_per_step"] is None else f"{row['flops_per_step'] / 1e9:.1f}",
             )
         )
     if not lines:
@@ -100,6 +139,7 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
 
 
 BLOCKS = {
+    "text": markdown_of(text_cells),
     "settings": markdown_of(settings_cells),
     "baselines": markdown_of(baselines_cells),
     "claims": markdown_of(claims_cells),
@@ -113,6 +153,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     ``bleu.A.h8.k16``, ``perplexity.A.h8.k16`` with intervals, ``-mean`` without; ``ratio.A.h1.k128``: perplexity over
     the arm's least; ``best.A``: its head count (B: head size); ``spread.A``: largest over least perplexity;
     ``flops.A.h32``: of a step, over those of one head; ``untrained.bleu``, ``copy.bleu``;
+    ``text.test_cut`` and the other counts of the text; ``text.trained_on``: pairs;
     ``params.A.h8.k16`` in millions; ``steps``, ``num-runs``; ``claims.held``, ``claims.judged``.
     """
     rows = [row for row in records(data, "settings") if row["perplexity"] is not None]
@@ -133,9 +174,13 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         for row in own:
             place = f"{arm}.h{row['num_heads']}.k{row['head_dim']}"
             out[f"ratio.{place}"] = f"{100 * (row['perplexity'] / least['perplexity'] - 1):.1f}%"
-    for one in select(rows, arm="A", num_heads=1):
-        for row in select(rows, arm="A"):
+    counted = [row for row in select(rows, arm="A") if row["flops_per_step"] is not None]
+    for one in select(counted, num_heads=1):
+        for row in counted:
             out[f"flops.A.h{row['num_heads']}"] = f"{row['flops_per_step'] / one['flops_per_step']:.2f}"
+    for row in records(data, "text"):
+        out |= {f"text.{name}": f"{row[name]:,}" for name in COUNTS}
+        out["text.trained_on"] = f"{row['train_pairs'] - row['train_too_long']:,}"
     for row in records(data, "baselines"):
         out |= {f"{name}.bleu": f"{row[f'{name}_bleu']:.1f}" for name in ("untrained", "copy")}
     return out | claims.claim_values(data)

@@ -14,11 +14,14 @@ from experiments.reading import select
 from experiments.translation import PRESETS, plan, table
 from experiments.translation.claims import CLAIMS, claim_rows
 from experiments.translation.config import TranslationConfig, resolve
+from experiments.translation.counts import COUNTS, text_counts
+from experiments.translation.data import Corpus
 from experiments.translation.experiment import EXPERIMENT
 from experiments.translation.model import num_parameters
-from experiments.translation.plan import BaselinePoint, TranslationPoint, TuningPoint, shape_of
+from experiments.translation.plan import BaselinePoint, TextPoint, TranslationPoint, TuningPoint, shape_of
 from experiments.translation.published import ARMS, BASE
 from experiments.translation.records import interval, summary
+from experiments.translation.subwords import encode
 
 PAPER = PRESETS["paper"]
 
@@ -34,6 +37,8 @@ def _perplexity(point):
 
 def _record(point, perplexity):
     record = asdict(point) | {"seconds": 1.0}
+    if isinstance(point, TextPoint):
+        return record | {name: 10 * i for i, name in enumerate(COUNTS)}
     if isinstance(point, BaselinePoint):
         return record | {"untrained_perplexity": 3000.0, "untrained_bleu": 0.0, "copy_bleu": 1.5}
     if isinstance(point, TuningPoint):
@@ -198,6 +203,9 @@ def test_figures_and_tables(expected, tmp_path):
     assert values["best.A"] == "4"
     assert values["copy.bleu"] == "1.5"
     assert values["claims.held"] == str(len(CLAIMS))
+    assert values["text.trained_on"] == "-20"
+    assert "| to report on | 80 | – | 90 | 110 | – |" in table.BLOCKS["text"](expected)
+    assert "100 translations" in table.BLOCKS["text"](expected)
     assert "| A | 8 | 16 |" in table.BLOCKS["settings"](expected)
     assert EXPERIMENT.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
 
@@ -243,6 +251,40 @@ def test_a_file_of_pairs_is_read_before_anything_runs(content, message, tmp_path
         resolve(replace(TranslationConfig(), pairs=str(path)), {"pairs"})
 
 
+def test_pairs_that_are_left_out_cut_or_known_are_counted(tmp_path):
+    long, short = "x y " * 20, "x y"
+    train = [(short, "a"), (long, "a"), (short, long), (short, "b"), (short, "b")]
+    test = [(short, "b"), (long, "b"), (short, long), (short, long), (long, long)]
+    text = encode(Corpus("", tuple(train), ((short, "c"), (short, "a")), tuple(test), (4, 1)), 259)
+    counts = text_counts(text, 12)
+    assert list(counts) == list(COUNTS)
+    assert counts == {
+        "num_subwords": 259, "train_pairs": 5, "train_repeated": 4, "train_too_long": 2, "dev_pairs": 2,
+        "dev_repeated": 1, "dev_cut": 0, "dev_in_training": 1, "test_pairs": 5, "test_cut": 4, "test_targets_cut": 3,
+        "test_in_training": 3,
+    }  # fmt: skip
+    fits = len(text.subwords.encode([short])[0]) + 1  # with END
+    assert text_counts(text, fits)["train_too_long"] == 2
+    assert text_counts(text, fits - 1)["train_too_long"] == 5
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{short}\t{short} {n}\n" for n in range(30)))
+    config = TranslationConfig(pairs=str(path), vocab_size=259)
+    with pytest.raises(
+        ValueError, match="length: expected one that some pair fits into, so at least 7, got 6"
+    ):
+        resolve(replace(config, length=6), ())
+    resolve(replace(config, length=7), ())  # " x y 0", a subword a byte, and END
+
+
+def test_a_length_that_nothing_fits_into_is_refused_before_anything_runs(tmp_path, capsys):
+    wanted = ["run", "translation", "--preset", "smoke", "--out", str(tmp_path / "out"), "--length", "2"]
+    assert cli.main(wanted) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: length: expected one that some pair fits into, so at least 3"
+    )
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_request_for_a_file_that_is_not_there_is_answered_by_its_name(tmp_path, capsys):
     wanted = ["run", "translation", "--preset", "smoke", "--out", str(tmp_path / "out"), "--pairs"]
     for missing in (tmp_path / "none.tsv", tmp_path):
@@ -259,6 +301,7 @@ def test_a_request_for_a_file_that_is_not_there_is_answered_by_its_name(tmp_path
         ("", "Held-out books; means"),
         ("copy", "Made-up lines that were held out; means"),
         ("some/of/mine.tsv", "The last tenth of mine.tsv; means"),
+        ("a/train.tsv,dev.tsv,b/test.tsv", "The pairs of test.tsv; means"),
     ],
 )
 def test_notes_say_what_was_held_out(expected, pairs, said, tmp_path):
@@ -308,6 +351,8 @@ def test_a_small_run(tmp_path):
     assert cli.main(["run", "translation", *options, "--out", str(out)]) == 0
     data = json.loads((out / "smoke.json").read_text())
     assert data["unfinished"] == []
+    [text] = data["records"]["text"]
+    assert (text["train_pairs"], text["train_too_long"], text["test_in_training"]) == (1800, 0, 0)
     assert [row["num_heads"] for row in data["records"]["points"]] == [4, 4]
     assert (
         data["records"]["points"][0]["perplexity"] < data["records"]["baselines"][0]["untrained_perplexity"]
