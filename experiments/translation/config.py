@@ -11,7 +11,9 @@ from experiments.translation.data import COPY, left_out
 from experiments.translation.subwords import SPECIAL
 from experiments.translation.training import STEP_UNIT
 
-ARMS = ("A", "B", "F", "M", "S")
+FIELD_OF = {"A": "heads", "B": "key_dims", "F": "fixed_heads", "M": "divisors", "S": "divisors"}
+"""What every arm has settings of. Fields of arms that are not asked for are not checked against others."""
+ARMS = tuple(FIELD_OF)
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,9 @@ def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationCon
     del given
     checks.positive(config, or_zero=("dropout_rate",))
     checks.different(config)
-    checks.some(config, "arms", "heads", "key_dims", "fixed_heads", "divisors", "learning_rates")
+    checks.some(config, "arms", "learning_rates")
     checks.known(config, arms=ARMS)
+    checks.some(config, *dict.fromkeys(FIELD_OF[arm] for arm in config.arms))
     for name in ("tuning_steps", "num_steps"):
         if getattr(config, name) <= config.warmup:
             raise ValueError(
@@ -132,7 +135,7 @@ def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationCon
     for heads in (*(config.heads if "A" in config.arms else ()), config.standard_heads):
         if config.d_model % heads:
             raise ValueError(f"heads: expected divisors of d_model = {config.d_model}, got {heads}")
-    for divisor in config.divisors:
+    for divisor in config.divisors if {"M", "S"} & set(config.arms) else ():
         if config.d_model % (2 * divisor) or config.d_ff % divisor:
             raise ValueError(
                 f"divisors: expected divisors of half of d_model and of d_ff, got {divisor} for "

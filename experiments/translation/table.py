@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,34 @@ def held_out(data: Mapping[str, Any]) -> str:
     return f"the last tenth of {names[0]}" if len(names) == 1 else f"the pairs of {names[-1]}"
 
 
+RANGES = {"perplexity": (1.0, math.inf), "bleu": (0.0, 100.0)}
+"""What values there are. Student's interval of few seeds may reach beyond them."""
+
+
+def within(row: Record, name: str) -> tuple[Any, Any]:
+    """The ends of an interval as they are shown: cut at the ends of `RANGES`. None where there is none."""
+    ends, (least, most) = (row[f"{name}_low"], row[f"{name}_high"]), RANGES[name]
+    low, high = (None if end is None else min(max(end, least), most) for end in ends)
+    return low, high
+
+
+def cut_note(rows: Iterable[Record], *names: str) -> str:
+    """What to say behind the word intervals: that some are cut, if one is."""
+    ranges = [
+        f"{'BLEU' if name == 'bleu' else name} has {_ends(*RANGES[name])}"
+        for name in names
+        if any(within(row, name) != (row[f"{name}_low"], row[f"{name}_high"]) for row in rows)
+    ]
+    return f" (cut to values that there are: {'; '.join(ranges)})" if ranges else ""
+
+
+def _ends(least: float, most: float) -> str:
+    return f"none below {least:g}" + ("" if math.isinf(most) else f" or above {most:g}")
+
+
 def measured(row: Record, name: str, digits: int) -> str:
     """The mean over seeds, with Student's 95% interval where there is one; a dash where all runs diverged."""
-    mean, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    mean, (low, high) = row[name], within(row, name)
     if mean is None:
         return "–"
     return f"{mean:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}–{high:.{digits}f}]")
@@ -108,7 +134,8 @@ def settings_cells(data: Mapping[str, Any]) -> Cells | None:
     present = [arm for arm in MEANINGS if any(line[0] == arm for line in lines)]
     judged_on = held_out(data)
     note = (
-        f"{judged_on[0].upper()}{judged_on[1:]}; means over seeds, in brackets Student's 95% intervals. "
+        f"{judged_on[0].upper()}{judged_on[1:]}; means over seeds, in brackets Student's 95% "
+        f"intervals{cut_note(records(data, 'settings'), 'perplexity', 'bleu')}. "
         + "; ".join(f"{arm}: {MEANINGS[arm]}" for arm in present)
         + "."
     )

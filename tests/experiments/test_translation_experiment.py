@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,7 +12,7 @@ from experiments import cli, style, verses
 from experiments.engine import Unfinished
 from experiments.points import from_unit, to_units
 from experiments.reading import select
-from experiments.translation import PRESETS, plan, table
+from experiments.translation import PRESETS, figures, plan, table
 from experiments.translation.claims import CLAIMS, claim_rows
 from experiments.translation.config import TranslationConfig, resolve
 from experiments.translation.counts import COUNTS, text_counts
@@ -207,7 +208,71 @@ def test_figures_and_tables(expected, tmp_path):
     assert "| to report on | 80 | – | 90 | 110 | – |" in table.BLOCKS["text"](expected)
     assert "100 translations" in table.BLOCKS["text"](expected)
     assert "| A | 8 | 16 |" in table.BLOCKS["settings"](expected)
-    assert EXPERIMENT.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
+    none = {"config": asdict(PAPER), "records": {}}
+    assert EXPERIMENT.plot(none, tmp_path, "none") == [tmp_path / "none-captions.md"]
+
+
+def _drawn(draw, data) -> tuple[Any, str]:
+    drawn = draw(data)
+    assert drawn is not None
+    return drawn
+
+
+def test_figures_are_of_the_standard_setting_whatever_its_heads_are(monkeypatch):
+    monkeypatch.setattr(verses.Path, "exists", lambda _: True)
+    sizes = {"d_model": 32, "d_ff": 64, "heads": (1, 4, 8), "standard_heads": 4}
+    data = _data(replace(PAPER, arms=("A", "M", "S"), **sizes))
+    figure, caption = _drawn(figures.heads, data)
+    assert "mean at h = 4" in caption
+    assert [axes.get_ylabel()[-5:] for axes in figure.axes] == ["h = 4"] * 2
+    assert "published 5, at h = 4" in figure.axes[0].get_title()
+    figure, _ = _drawn(figures.arms, data)
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert "32: 4 x 8" in texts
+    assert "32: 8 x 4" not in texts
+    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "standard split (S, and A at h = 4)" in labels
+
+
+def test_perplexity_is_drawn_without_bleu_and_without_the_standard_setting(monkeypatch):
+    monkeypatch.setattr(verses.Path, "exists", lambda _: True)
+    data = _data(replace(PAPER, arms=("A",), heads=(1, 2, 64)))
+    for row in data["records"]["settings"]:
+        row["bleu"] = 0.0
+    figure, caption = _drawn(figures.heads, data)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["perplexity over that at h = 64"]
+    assert "BLEU is 0" in caption
+    assert "Stars" not in caption  # nothing is published of 64 heads
+
+
+def test_no_interval_shows_values_that_there_are_not(expected):
+    row = {"perplexity": 343.0, "perplexity_low": -660.0, "perplexity_high": 1347.0}
+    row |= {"bleu": 0.5, "bleu_low": -1.0, "bleu_high": 2.0}
+    assert table.measured(row, "perplexity", 0) == "343 [1–1347]"
+    assert table.measured(row, "bleu", 1) == "0.5 [0.0–2.0]"
+    assert (
+        table.cut_note([row], "bleu") == " (cut to values that there are: BLEU has none below 0 or above 100)"
+    )
+    assert "cut to" not in table.BLOCKS["settings"](expected)
+    rows = [old | row for old in expected["records"]["settings"]]
+    data = expected | {"records": expected["records"] | {"settings": rows}}
+    assert "perplexity has none below 1; BLEU" in table.BLOCKS["settings"](data)
+    for draw in figures.FIGURES.values():
+        figure, caption = _drawn(draw, data)
+        assert "cut to values that there are: perplexity" in caption
+        bars = [s for axes in figure.axes for c in axes.collections for s in c.get_segments()]
+        assert bars
+        assert min(bar[:, 1].min() for bar in bars) >= 0
+
+
+def test_fields_of_arms_that_are_not_asked_for_are_not_checked():
+    config = replace(PRESETS["smoke"], d_model=36, heads=(1, 2, 3), standard_heads=3, arms=("A",))
+    assert resolve(replace(config, key_dims=(), divisors=(4,)), ()).d_model == 36
+    for arm in ("M", "S"):
+        with pytest.raises(ValueError, match="divisors: expected divisors of half of d_model"):
+            resolve(replace(config, arms=("A", arm), divisors=(4,)), ())
+    with pytest.raises(ValueError, match="key_dims: expected at least one"):
+        resolve(replace(config, arms=("B",), key_dims=()), ())
 
 
 @pytest.mark.parametrize(
@@ -221,7 +286,7 @@ def test_figures_and_tables(expected, tmp_path):
         ({"num_steps": 100}, "num_steps: expected more than warmup"),
         ({"vocab_size": 100}, "vocab_size: expected at least 259"),
         ({"dropout_rate": 1.0}, "dropout_rate: expected"),
-        ({"divisors": (3,)}, "divisors: expected"),
+        ({"divisors": (3,), "arms": ("M",)}, "divisors: expected"),
         ({"length": 1}, "length: expected"),
     ],
 )
