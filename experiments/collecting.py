@@ -109,7 +109,7 @@ def units_of(experiment: Experiment[Any], config: Any, rows: Rows) -> list[tuple
                 json.loads(canonical(experiment.shown(point))) for point in points
             ]  # tuples are lists there
             shared = {k: v for k, v in shown[0].items() if k not in kind.values and v is not None}
-            own = [row for row in rows[kind.rows or unit["kind"]] if _agrees(row, shared)]
+            own = [row for row in rows.get(kind.rows or unit["kind"], []) if _agrees(row, shared)]
             own = [
                 row
                 for point in shown

@@ -90,9 +90,13 @@ def text_cells(data: Mapping[str, Any]) -> Cells | None:
         repeated = "–" if name == "test" else f"{row[f'{name}_repeated']:,}"
         lines.append((part, f"{row[f'{name}_pairs']:,}", left_out, cut, known, repeated))
     columns = (
-        "pairs", "in the part", "left out,\ntoo long", "cut,\ntoo long", "trained on too,\nword for word",
-        "not in the part:\nheld out later",
-    )  # fmt: skip
+        "pairs",
+        "all",
+        "too long,\nleft out",
+        "too long,\ncut",
+        "trained on\ntoo",
+        "left out, as\nheld out later",
+    )
     note = (
         f"Too long: more than {row['length'] - 1} subwords ({row['num_subwords']:,} in all) on a side. "
         f"{row['test_targets_cut']:,} translations to report on are cut for perplexity, and end there; BLEU is of "
