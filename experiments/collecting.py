@@ -96,6 +96,8 @@ def collect(
 def units_of(experiment: Experiment[Any], config: Any, rows: Rows) -> list[tuple[Unit, list[Record]]]:
     """The units of a final file, each with its records; without what is unfinished.
 
+    Kinds that a file does not know, of a version before there were such, are unfinished.
+
     Raises:
         ValueError: if a unit's records are not all there.
     """

@@ -88,6 +88,9 @@ def batches(experiment: Experiment[Any], config: Any, data: Mapping[str, Any]) -
         raise ValueError(
             f"records: expected those of a run, got damaged ones ({type(error).__name__}: {error})"
         ) from None
+    absent = [kind.rows or name for name, kind in experiment.kinds.items() if (kind.rows or name) not in rows]
+    if absent and not lines:
+        raise ValueError(f"records: expected batches, got none: the file has no rows of {', '.join(absent)}")
     lost = {
         name: len(found) - len(given.get(name, []))
         for name, found in data["records"].items()
