@@ -10,8 +10,10 @@ products get thinner. One step here is a whole layer of self-attention, forwards
 all head counts and contenders run interleaved in one process as `experiments.bench` describes, so that the ratios are
 of the same minutes.
 
-*Operations* are counted twice: by formula (products alone) and by the compiler (XLA's cost analysis of the compiled
-step, softmax included). Where the compiled program has a loop, its body would count once: no number is given then.
+*Operations* are counted twice: by formula (products alone, the same for all contenders) and by the compiler (XLA's
+cost analysis of the compiled step, softmax included, exponentials apart). Where the compiled program has a loop, its
+body would count once: that of our kernels is then counted by the formula of `experiments.blockwise_operations`. Of
+PyTorch's fused kernel the products are known and no more.
 
 What was expected, before the first run: products as by the formula at every h; the compiler's count within 1% of them
 at h = 1 and growing in proportion to h T^2, by a tenth or so at h = 64; time at 64 heads more than 1.5 times that at
@@ -36,6 +38,7 @@ from rich.console import Console
 
 from experiments import style
 from experiments.bench_output import stem, write_and_show
+from experiments.blockwise_operations import blockwise_operations
 from experiments.operations import compiled_operations
 from experiments.tables import Cells
 from experiments.timing import (
@@ -245,6 +248,16 @@ def _record(name: str, timed: str, times: Mapping[str, list[float]], program: An
 
 # Figure and tables
 
+
+def operations(point: Mapping[str, Any]) -> int | None:
+    """Operations of a step, softmax included: the compiler's count, of ours in blocks by formula; None of PyTorch's."""
+    if point["compiled_operations"] is not None or point["contender"] != "ours":
+        return point["compiled_operations"]
+    sizes = (point[name] for name in ("batch", "length", "d_model", "num_heads"))
+    return blockwise_operations(point["product_operations"], *sizes)
+
+
+_BY_FORMULA = style.Look("ours, by formula", style.BLUE, "o", filled=False)
 _LOOKS = {
     "ours": style.Look("ours", style.BLUE, "o"),
     "ours_dense": style.Look("ours, dense", style.SKY, "^"),
@@ -258,15 +271,19 @@ def figure(result: Mapping[str, Any]) -> tuple[Figure, str]:
     points, config = result["points"], result["config"]
     heads = sorted(config["num_heads"])
     with style.context():
-        grid, axes = style.grid(1, 2, style.DOUBLE_WIDTH, 2.6)
+        grid, axes = style.grid(1, 2, style.DOUBLE_WIDTH, 2.8)
         counts, time = axes[0]
         shown = [name for name in _LOOKS if any(p["contender"] == name for p in points)]
+        formulas = False
         for name in shown:
             own = sorted((p for p in points if p["contender"] == name), key=lambda p: p["num_heads"])
-            counted = [p for p in own if p["compiled_operations"] is not None]
-            x = [p["num_heads"] for p in counted]
-            y = [p["compiled_operations"] / p["product_operations"] for p in counted]
-            style.interval_bars(counts, x, y, [None] * len(x), [None] * len(x), _LOOKS[name], linestyle="-")
+            compiled = [p for p in own if p["compiled_operations"] is not None]
+            by_formula = [p for p in own if p not in compiled and operations(p) is not None]
+            for part, look in ((compiled, _LOOKS[name]), (by_formula, _BY_FORMULA)):
+                x = [p["num_heads"] for p in part]
+                y = [(operations(p) or 0) / p["product_operations"] for p in part]
+                style.interval_bars(counts, x, y, [None] * len(x), [None] * len(x), look, linestyle="-")
+            formulas |= bool(by_formula)
             ratio = [p["time_over_fewest_heads"] for p in own]
             style.interval_bars(
                 time,
@@ -283,12 +300,12 @@ def figure(result: Mapping[str, Any]) -> tuple[Figure, str]:
             panel.set_xscale("log", base=2)
             style.plain_log_ticks(panel.xaxis, heads)
             panel.set_xlabel(f"heads $h$ of size {config['d_model']} / $h$")
-            panel.set_ylim(0, None)
-        counts.set_ylabel("operations / those of the products")
+            panel.set_ylim(0, 1.08 * panel.get_ylim()[1])  # markers at the top are whole
+        counts.set_ylabel("operations / products alone")
         time.set_ylabel(f"time / time at h = {config['num_heads'][0]}")
-        handles = [style.handle(_LOOKS[name]) for name in shown]
-        handles.append(style.line_handle("products alone: the same at every h", style.PREDICTION))
-        style.legend_below(grid, handles, 5)
+        handles = [style.handle(look) for look in [_LOOKS[name] for name in shown] + [_BY_FORMULA] * formulas]
+        handles.append(style.line_handle("products: the same at every h", style.PREDICTION))
+        style.legend_below(grid, handles, 3)
     return grid, _caption(result)
 
 
@@ -297,9 +314,10 @@ def _caption(result: Mapping[str, Any]) -> str:
     return (
         f"A layer of self-attention, forwards and backwards, on {place['device_kind']} ({place['cpu_count']} CPUs), "
         f"{config['dtype']}, d_model = {config['d_model']}, {config['batch']} sequences of {config['length']} tokens. "
-        "Left: operations by the compiler's count, softmax included, over those of the products (formula). Where the "
-        "compiled program has a loop there is no count. Right: time over that with the fewest heads in the same "
-        "rounds, median and quartiles. Drawn by: python -m experiments.bench_heads"
+        "Left: operations, softmax included, over those of the products (formula): by the compiler's count, and of "
+        "ours where its program has a loop by formula, with the logits that it computes twice (PyTorch: no count). "
+        "Right: time over that with the fewest heads in the same rounds, median and quartiles. "
+        "Drawn by: python -m experiments.bench_heads"
     )
 
 
@@ -307,13 +325,14 @@ def heads_cells(result: Mapping[str, Any]) -> Cells:
     """Operations and time by head count as a table."""
     found = {(p["num_heads"], p["contender"]): p for p in result["points"]}
     names = [name for name in _LOOKS if any(key[1] == name for key in found)]
+    counted = [
+        name for name in names if any(operations(p) is not None for k, p in found.items() if k[1] == name)
+    ]
     lines = []
     for heads in sorted({key[0] for key in found}):
-        dense = found[heads, "ours_dense"]
-        more = "–"
-        if dense["compiled_operations"] is not None:
-            more = f"{100 * (dense['compiled_operations'] / dense['product_operations'] - 1):+.1f}%"
-        line = [str(heads), str(dense["head_dim"]), f"{dense['product_operations'] / 1e9:.2f}", more]
+        any_ = found[heads, names[0]]
+        line = [str(heads), str(any_["head_dim"]), f"{any_['product_operations'] / 1e9:.2f}"]
+        line += [_more(found[heads, name]) for name in counted]
         for name in names:
             ratio = found[heads, name]["time_over_fewest_heads"]
             line.append(f"{ratio['median']:.2f} [{ratio['low']:.2f}–{ratio['high']:.2f}]")
@@ -323,14 +342,25 @@ def heads_cells(result: Mapping[str, Any]) -> Cells:
     first = {name: found[config["num_heads"][0], name]["seconds"]["median"] for name in names}
     note = (
         f"Products: of one layer of self-attention, forwards and backwards, d_model = {config['d_model']}, "
-        f"{config['batch']} sequences of {config['length']} tokens, {config['dtype']}. With softmax: the compiler's "
-        f"count (ours, dense). Then time over that at h = {config['num_heads'][0]} in the same rounds, median "
-        f"(quartiles), on {place['cpu_count']} CPUs; there "
+        f"{config['batch']} sequences of {config['length']} tokens, {config['dtype']}, the same for all. More: beyond "
+        "the products, softmax included, by the compiler's count; *: by formula, as the program has a loop, with the "
+        f"logits that it computes twice. Then time over that at h = {config['num_heads'][0]} in the same rounds, "
+        f"median (quartiles), on {place['cpu_count']} CPUs; there "
         + ", ".join(f"{_LOOKS[name].label} takes {1e3 * seconds:.0f} ms" for name, seconds in first.items())
         + "."
     )
-    columns = ("h", "d_k", "products\n(Gop)", "with\nsoftmax", *labels)
+    more = (f"more,\n{_LOOKS[name].label}" for name in counted)
+    columns = ("h", "d_k", "products\n(Gop)", *more, *(f"time,\n{label}" for label in labels))
     return Cells("Operations and time at a fixed width", columns, tuple(lines), note)
+
+
+def _more(point: Mapping[str, Any]) -> str:
+    """Operations beyond the products."""
+    found = operations(point)
+    if found is None:
+        return "–"
+    mark = "*" if point["compiled_operations"] is None else ""
+    return f"{100 * (found / point['product_operations'] - 1):+.1f}%{mark}"
 
 
 def heads_table(result: Mapping[str, Any]) -> str:

@@ -58,6 +58,14 @@ def least(config: Any, **bounds: int) -> None:
                 raise ValueError(f"{name}: expected at least {bound}, got {one}")
 
 
+def most(config: Any, what: str, **bounds: int) -> None:
+    """The values of a field are not above the number given for it, which is that of ``what``."""
+    for name, bound in bounds.items():
+        for one in _each(getattr(config, name)):
+            if one > bound:
+                raise ValueError(f"{name}: expected at most the {bound} {what}, got {one}")
+
+
 def within(config: Any, **bounds: tuple[int, int]) -> None:
     """The values of a field lie between the two numbers given for it, or are one of them."""
     for name, (low, high) in bounds.items():

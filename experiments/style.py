@@ -189,9 +189,13 @@ def area_handle(label: str, area: dict[str, Any]) -> Patch:
     return Patch(label=label, **{k: v for k, v in area.items() if k != "zorder"})
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], num_columns: int) -> None:
-    """One legend for all panels, under them, where it covers nothing."""
-    figure.legend(handles=list(handles), loc="outside lower center", ncols=num_columns)
+def legend_below(figure: Figure, handles: Sequence[Artist], max_columns: int) -> None:
+    """One legend for all panels, under them, where it covers nothing; in fewer columns where it would be cut off."""
+    for num_columns in range(max_columns, 0, -1):
+        legend = figure.legend(handles=list(handles), loc="outside lower center", ncols=num_columns)
+        if num_columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def plain_log_ticks(axis: Axis, ticks: Iterable[float]) -> None:

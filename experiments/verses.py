@@ -161,11 +161,6 @@ def load_text(path: str = "", rule: str = "every-tenth") -> Text:
     return Text(f"{Path(path).name}, last tenth held out", *parts, *parts)
 
 
-def text_files(path: str = "") -> list[str]:
-    """Files of the user's own that `load_text` reads; for `experiments.engine.Experiment.input_files`."""
-    return [path] if path else []
-
-
 def _chapters(verses: Sequence[Verse]) -> tuple[str, ...]:
     chapters: dict[tuple[str, int], list[str]] = {}
     for verse in verses:

@@ -58,3 +58,11 @@ def test_every_package_of_texts_is_listed(package):
 def test_files_that_are_made_or_named_are_listed():
     assert verses.SHA256 in TEXT
     assert treebank.SHA256 in TEXT
+
+
+@pytest.mark.parametrize("name", ["README.md", "THIRD_PARTY.md"])
+def test_where_the_treebank_is_published_is_said(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for said in ("UniversalDependencies/UD_English-EWT", treebank.PATH.name, "15d613d8", "CC BY-SA 4.0"):
+        assert said in text
+        assert said in treebank.HOW_TO_GET

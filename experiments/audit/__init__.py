@@ -21,7 +21,7 @@ Three questions about every layer of ``h`` heads of ``d_k`` dimensions on a stre
    one half of the contexts, met again in the other half, are attended most how often, against a token of the same
    context at random.
 
-What was expected, written down before the runs that test it (`experiments.audit.claims` judges):
+What was expected, written down before the runs that test it (`experiments.audit.records` judges):
 
 1. Effective rank is below that of random weights of the same shape, on average over the heads of every layer.
 2. No layer could hold a random permutation of its own vocabulary: less than one edge for every item.

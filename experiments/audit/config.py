@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from experiments import checks
-from experiments.pretrained import check_names, installed
-from experiments.roles.text import SAMPLE, passages
+from experiments.audit.graphs import contexts_of
+from experiments.pretrained import check_lengths, check_names, installed, load_tokenizer
+from experiments.roles.text import SAMPLE, available, passages
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,8 @@ class AuditConfig:
 
     Attributes:
         models: ``minilm-l6``, ``smollm2-135m``, or folders (`experiments.pretrained.load`).
-        text: a UTF-8 file, one passage a line; the English verses of ``make text`` if empty; ``sample`` for a few
-            sentences that come with the project.
+        text: a UTF-8 file, one passage a line (lines too short for a context are joined); the English verses of
+            ``make text`` if empty; ``sample`` for a few sentences that come with the project.
         num_contexts: contexts of the text that attention is looked at in, an even number.
         length: tokens of each, those that the model puts around a text included.
         random_draws: random weights of the same shape, for each layer.
@@ -63,6 +64,10 @@ def resolve(config: AuditConfig, given: Collection[str]) -> AuditConfig:
                 raise FileNotFoundError(
                     f"models: expected an installed model (make models) or a folder, got {name!r}"
                 )
-    if config.text:
+    check_lengths(config, config.models, length=1)
+    if available(config.text):
         passages(config.text)
+        if given:
+            for name in filter(installed, config.models):
+                contexts_of(load_tokenizer(name), config.text, config.num_contexts, config.length)
     return config

@@ -9,7 +9,7 @@ from experiments.audit import figures, records, table, units
 from experiments.audit.config import PRESETS, AuditConfig, resolve
 from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.points import Kind, Point, Record
-from experiments.pretrained import folder_files, not_installed
+from experiments.pretrained import input_files, not_installed
 from experiments.roles.text import SAMPLE, available, why_missing
 
 
@@ -51,8 +51,7 @@ class Audit(Experiment[AuditConfig]):
 
     def input_files(self, config: AuditConfig) -> list[str]:
         """The user's text, and the files of models that are folders; the others have fixed contents."""
-        files = [config.text] if config.text not in ("", SAMPLE) else []
-        return files + folder_files(config.models)
+        return input_files(config.models, config.text, sample=SAMPLE)
 
     def left_out(self, config: AuditConfig) -> list[Record]:
         """Models and texts that are not there."""

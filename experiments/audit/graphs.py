@@ -11,25 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
-from experiments.pretrained import PretrainedModel, forward
-from experiments.roles.text import passages
+from experiments.pretrained import PretrainedModel, TextTokenizer, forward
+from experiments.roles.text import passages, whole_pieces
 from theory.problems import seeded_rng
 
 BATCH = 8
 
 
-def contexts_of(model: PretrainedModel, text: str, num_contexts: int, length: int) -> Int[np.ndarray, "c t"]:
+def contexts_of(
+    tokenizer: TextTokenizer, text: str, num_contexts: int, length: int
+) -> Int[np.ndarray, "c t"]:
     """Pieces of running text of ``length`` tokens, evenly spaced over it and in its order.
 
     Raises:
         ValueError: if the text has too few.
     """
-    inner = length - len(model.tokenizer.around([]))
-    pieces = [
-        model.tokenizer.around(ids[start : start + inner])
-        for ids in model.tokenizer.encode_all(passages(text))
-        for start in range(0, len(ids) - inner + 1, inner)
-    ]
+    pieces = whole_pieces(tokenizer, passages(text), length)
     if len(pieces) < num_contexts:
         raise ValueError(f"num_contexts: expected at most the text's {len(pieces)}, got {num_contexts}")
     places = np.linspace(0, len(pieces) - 1, num_contexts).round().astype(int)

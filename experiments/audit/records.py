@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from experiments.claims import Claim, Verdict, judged
+from experiments.claims import Claim, Verdict, claim_values, judged
 from experiments.engine import Rows
 from experiments.points import Record
+from theory.bounds import partition_max_edges
 
 Made = Mapping[str, Sequence[Record]]
 
@@ -64,6 +66,40 @@ def _beyond(graph: Record) -> bool:
     return needed is None or needed > graph["total_key_dim"]
 
 
+@cache  # layers of a model ask for the same
+def _held(num_items: int, d_model: int, num_heads: int, head_dim: int) -> float:
+    return partition_max_edges(num_items, d_model, num_heads, head_dim)
+
+
+def doublings(graph: Record, num_heads: int | None = None) -> int | None:
+    """How often the text has to be doubled until its graph would need more than the layer has.
+
+    Edges and items are taken to grow on as they did between the last two parts of the text; what the layer is predicted
+    to hold becomes less with more items. An extrapolation, from one text.
+
+    Args:
+        graph: a row of ``graphs``.
+        num_heads: heads with keys of their own; None for all query heads.
+
+    Returns:
+        0 where it needs more already; None where growth is not known, or twenty doublings are not enough.
+    """
+    heads = graph["num_heads"] if num_heads is None else num_heads
+    sizes = graph["d_model"], heads, graph["head_dim"]
+    if graph["edges"] > _held(graph["items"], *sizes):
+        return 0
+    if len(graph["counts"]) < 2 or not graph["counts"][-2]["edges"]:
+        return None
+    before, last = graph["counts"][-2:]
+    per_doubling = 1 / np.log2(last["contexts"] / before["contexts"])
+    edges, items = ((last[name] / before[name]) ** per_doubling for name in ("edges", "items"))
+    for times in range(1, 21):
+        many = min(graph["vocab_size"], round(graph["items"] * items**times))
+        if graph["edges"] * edges**times > _held(many, *sizes):
+            return times
+    return None
+
+
 def _by_model(rows: Sequence[Record]) -> dict[str, list[Record]]:
     groups: dict[str, list[Record]] = {}
     for row in rows:
@@ -94,11 +130,24 @@ def _vocabulary(rows: Made) -> Verdict | None:
     return all(edges < items for edges, items in parts.values()), found
 
 
+def _growth(graphs: Sequence[Record]) -> str:
+    """When the first layer, and when most of them, would need more than they have."""
+    times = sorted(np.inf if (found := doublings(g)) is None else found for g in graphs)
+    first, most = times[0], times[len(times) // 2]
+    if not 0 < first < np.inf:
+        return ""
+    said = f" (as edges grow, the first layer at {2 ** int(first)} times the text"
+    return said + (f", most at {2 ** int(most)} times)" if most < np.inf else ")")
+
+
 def _needs(rows: Made) -> Verdict | None:
     if not rows["graphs"]:
         return None
     counts = {name: (sum(map(_beyond, own)), len(own)) for name, own in _by_model(rows["graphs"]).items()}
-    found = "; ".join(f"{name}: {some} of {all_} layers" for name, (some, all_) in counts.items())
+    growth = {name: _growth(own) for name, own in _by_model(rows["graphs"]).items()}
+    found = "; ".join(
+        f"{name}: {some} of {all_} layers{growth[name]}" for name, (some, all_) in counts.items()
+    )
     return all(some > all_ / 2 for some, all_ in counts.values()), found
 
 
@@ -145,7 +194,31 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
                 f"{100 * value:.0f}%" if share else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
             )
             out[f"{row['model']}.{key}"] = text
-    judged = [row for row in data.get("records", {}).get("claims") or [] if row.get("verdict") != "not_run"]
-    out["claims.judged"] = str(len(judged))
-    out["claims.held"] = str(sum(row["verdict"] == "held" for row in judged))
+    for name, own in _by_model(data.get("records", {}).get("graphs") or []).items():
+        out |= {f"{name}.{key}": value for key, value in _of_graphs(own).items()}
+    return out | claim_values(data)
+
+
+def _of_graphs(graphs: Sequence[Record]) -> dict[str, str]:
+    """What of a model's graphs prose may name.
+
+    ``doubling-least`` and ``-most``: by what edges grow when the text is doubled; ``times``: at how many times the text
+    the first layer would need more than it has, and ``times-with_key_heads`` if it had only as many heads as keys;
+    ``held_with_key_heads``: edges that so many hold; ``recurrence-least``, ``-most``: how often an edge is met again.
+    """
+    out: dict[str, str] = {}
+    last = [g["counts"][-2:] for g in graphs if len(g["counts"]) > 1]
+    if growth := [
+        b["edges"] / a["edges"] for a, b in last if b["contexts"] == 2 * a["contexts"] and a["edges"]
+    ]:
+        out |= {"doubling-least": f"{min(growth):.2f}", "doubling-most": f"{max(growth):.2f}"}
+    for key, heads in (("times", None), ("times-with_key_heads", graphs[0]["num_kv_heads"])):
+        if found := [times for g in graphs if (times := doublings(g, heads)) is not None]:
+            out[key] = str(2 ** min(found))
+    own = graphs[0]
+    held = _held(own["items"], own["d_model"], own["num_kv_heads"], own["head_dim"])
+    out["held_with_key_heads"] = f"{held:,.0f}"
+    out["most_edges"] = f"{max(g['edges'] for g in graphs):,}"
+    if again := [g["recurrence"] for g in graphs if g["recurrence"] is not None]:
+        out |= {"recurrence-least": f"{100 * min(again):.0f}%", "recurrence-most": f"{100 * max(again):.0f}%"}
     return out

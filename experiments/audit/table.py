@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments import claims
 from experiments.reading import Record, records
 from experiments.tables import Cells, markdown_of
 
@@ -64,13 +65,24 @@ def graph_cells(data: Mapping[str, Any]) -> Cells | None:
     note = (
         "To special tokens: tokens that attend [CLS] or [SEP] (of a causal model: its own, which no text contains, or "
         "the first token) most, all heads; punctuation is not counted. Edges: distinct ones between types, all heads. "
-        "Held, needed: predictions for a random graph. Met again: how often a known edge's target, present in the "
-        "context, is attended most (in brackets a type at random)."
+        "Held, needed: predictions for a random graph and query heads with keys of their own. Met again: how often a "
+        "known edge's target, present in the context, is attended most (in brackets a type at random)."
     )
     return Cells("Attention's graph over the types of the text", columns, tuple(lines), note)
 
 
-BLOCKS = {"ranks": markdown_of(rank_cells), "graphs": markdown_of(graph_cells)}
+def claims_cells(data: Mapping[str, Any]) -> Cells | None:
+    """What was expected and what came out. None where nothing was run that could tell."""
+    return claims.claims_cells(
+        data, "Expected: written down before the runs (`experiments/audit/__init__.py`)."
+    )
+
+
+BLOCKS = {
+    "ranks": markdown_of(rank_cells),
+    "graphs": markdown_of(graph_cells),
+    "claims": markdown_of(claims_cells),
+}
 """Tables by name, for `experiments.readme`."""
 
 

@@ -12,7 +12,7 @@ from experiments.audit.config import AuditConfig
 from experiments.audit.graphs import content_positions, contexts_of, most_attended, type_graph
 from experiments.audit.weights import query_key_weights, random_singular_values, table_rank
 from experiments.points import Kind, Record
-from experiments.pretrained import PretrainedModel, installed, load
+from experiments.pretrained import PretrainedModel, installed, load, sizes
 from experiments.roles.text import available
 from theory.bounds import partition_max_edges, partition_total_key_dim
 from theory.spectra import effective_rank, product_singular_values, stable_rank
@@ -83,7 +83,7 @@ def grid(config: AuditConfig) -> list[LayerPoint | GraphPoint]:
     for name in config.models:
         if not installed(name):
             continue
-        layers = range(load(name).config.num_layers)
+        layers = range(sizes(name).num_layers)
         points += [LayerPoint(name, config.random_draws, layer) for layer in layers]
         if available(config.text):
             points += [
@@ -150,7 +150,7 @@ def _layer(model: PretrainedModel, point: LayerPoint) -> Record:
 
 def _graphs(model: PretrainedModel, points: Sequence[GraphPoint]) -> list[Record]:
     first, config = points[0], model.config
-    contexts = contexts_of(model, first.text, first.num_contexts, first.length)
+    contexts = contexts_of(model.tokenizer, first.text, first.num_contexts, first.length)
     content = content_positions(model, contexts)
     attended = most_attended(model, contexts)
     widths = config.d_model, max(1, round(table_rank(model)))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from experiments import checks
 from experiments.conversion.merge import METHODS
-from experiments.verses import text_files
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,3 @@ def resolve(config: ConversionConfig, given: Collection[str]) -> ConversionConfi
     checks.known(config, healed=config.methods)
     checks.least(config, length=2, test_windows=2)
     return config
-
-
-def files(config: ConversionConfig) -> list[str]:
-    """The text's file."""
-    return text_files(config.text)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from experiments import verses
 from experiments.conversion import figures, records, table, units
-from experiments.conversion.config import PRESETS, ConversionConfig, files, resolve
+from experiments.conversion.config import PRESETS, ConversionConfig, resolve
 from experiments.conversion.units import ConversionPoint
 from experiments.engine import Ask, Experiment, Rows
 from experiments.points import Record
-from experiments.pretrained import installed
+from experiments.pretrained import input_files, installed
 
 
 class Conversion(Experiment[ConversionConfig]):
@@ -48,8 +48,8 @@ class Conversion(Experiment[ConversionConfig]):
         return records.summary(config, ask, rows)
 
     def input_files(self, config: ConversionConfig) -> list[str]:
-        """The text."""
-        return [path for path in files(config) if Path(path).exists()]
+        """The text, and the files of a model that is a folder."""
+        return input_files([config.model], config.text)
 
     def left_out(self, config: ConversionConfig) -> list[Record]:
         """The model or the text, where it is not there."""
@@ -62,12 +62,10 @@ class Conversion(Experiment[ConversionConfig]):
                     "how_to_get": "make models",
                 }
             )
-        for path in map(Path, files(config) or [verses.PATH]):
-            if not path.exists():
-                how = f"{verses.HOW_TO_GET}, or --text FILE"
-                missing.append(
-                    {"what": "all of it: the text", "why": f"no file {path.name}", "how_to_get": how}
-                )
+        path = Path(config.text or verses.PATH)
+        if not path.exists():
+            how = f"{verses.HOW_TO_GET}, or --text FILE"
+            missing.append({"what": "all of it: the text", "why": f"no file {path.name}", "how_to_get": how})
         return missing
 
     def describe(self, points: Sequence[ConversionPoint], records: Sequence[Record] | None) -> str:

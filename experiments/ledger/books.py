@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.intervals import Interval
 from experiments.ledger.checks import CHECKS
 from experiments.reading import records, wilson
 
@@ -101,6 +102,11 @@ def share(successes: int, trials: int) -> str:
     """``7 of 8 [53–98%]``, with Wilson's 95% interval."""
     low, high = wilson(successes, trials)
     return f"{successes} of {trials} [{100 * low:.0f}–{100 * high:.0f}%]"
+
+
+def proportion(successes: int, trials: int) -> Interval:
+    """A share with Wilson's 95% interval."""
+    return Interval(successes / trials, *wilson(successes, trials))
 
 
 def small(value: float) -> str:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 
-from experiments.ledger.books import Books, Record, interval, ranges, share, span
+from experiments.intervals import Interval, above, at_least, at_most, difference, every, ratio, some
+from experiments.ledger.books import Books, Record, interval, proportion, ranges, share, span
 from experiments.ledger.entry import Entry, Part
-from experiments.reading import select, wilson
+from experiments.reading import select
+from theory.bounds import one_dimensional_f1_cap
 
 QUICK, PAPER = "capacity/quick", "capacity/paper"
 RECOVERED = 0.99
 """F1 from which on a graph counts as recovered."""
+RISE = 0.9
+"""Rise of the share of graphs, from one head count to the next, that counts as sharp."""
 NEAR_THEOREM = 1.25
 """A threshold within this factor of a lower bound counts as close to it."""
 LAW_SPREAD = 1.5
@@ -43,28 +48,39 @@ def _size(books: Books) -> str:
     return f"m = {row['num_items']}, d = {row['d_model']}"
 
 
+def _more(own: tuple[int, int], one: tuple[int, int]) -> bool | None:
+    """Whether more graphs are recovered than with one head, by the interval of the difference of shares."""
+    _, low, high = difference(proportion(*own), proportion(*one))
+    return above(0, low, high)
+
+
 def _split(books: Books) -> Sequence[Part]:
     parts = []
     for budget in _budgets(books):
         found = _recovered(books, budget)
         if 1 not in found:
             continue
-        ceiling = wilson(*found[1])[1]
-        better = [heads for heads, own in found.items() if heads > 1 and wilson(*own)[0] > ceiling]
+        more = {heads: _more(own, found[1]) for heads, own in found.items() if heads > 1}
+        better = [heads for heads, is_better in more.items() if is_better]
         parts.append(
             Part(
                 f"more items than one head holds ({_size(books)}, D_K = {budget}, h = {ranges(better)})"
                 if better
                 else f"D_K = {budget}",
-                bool(better),
+                some(more.values()),
                 f"D_K = {budget}: one head {share(*found[1])} graphs, h = {ranges(better)} at least "
                 f"{share(*min((found[h] for h in better), default=found[1]))}",
             )
         )
         if budget in found:
-            holds = wilson(*found[budget])[0] > ceiling
+            edges = select(books.rows(QUICK, "head_sweeps"), total_key_dim=budget, **_PLAIN)[0]["num_edges"]
+            most = one_dimensional_f1_cap(budget, edges)
             parts.append(
-                Part(f"heads of one dimension (h = {budget})", holds, f"h = {budget} {share(*found[budget])}")
+                Part(
+                    f"heads of one dimension (h = {budget})",
+                    more[budget] if most >= RECOVERED or found[budget][0] else False,
+                    f"h = {budget} {share(*found[budget])} (theorem: F1 at most {most:.2f})",
+                )
             )
     return [*parts, *_few(books)]
 
@@ -106,7 +122,7 @@ def _traded(books: Books) -> Sequence[Part]:
         parts.append(
             Part(
                 f"retrieval of {row['num_targets']} tokens at a fixed n h",
-                found == row["expected_heads"],
+                above(1, row["ratio_low"], row["ratio_high"]) if found == row["expected_heads"] else False,
                 f"retrieval of D = {row['num_targets']} at fixed n h: the error falls at h = {found}, by a factor "
                 f"{interval(row['seed_ratio'], row['ratio_low'], row['ratio_high'], ',.0f')}",
             )
@@ -128,9 +144,12 @@ def _sharp(books: Books) -> Sequence[Part]:
             continue
         heads = list(found)
         rise = max(range(1, len(shares)), key=lambda i: shares[i] - shares[i - 1])
+        step = difference(proportion(*found[heads[rise]]), proportion(*found[heads[rise - 1]]))
         text = f"D_K = {budget}: {share(*found[heads[rise - 1]])} at h = {heads[rise - 1]}, "
-        text += f"{share(*found[heads[rise]])} at h = {heads[rise]}"
-        parts.append(Part(f"lower edge (D_K = {budget})", shares[rise] - shares[rise - 1] >= 0.9, text))
+        text += f"{share(*found[heads[rise]])} at h = {heads[rise]}, a rise of {interval(*step, '.2f')}"
+        parts.append(
+            Part(f"lower edge (D_K = {budget})", at_least(RISE, step.low, step.high), text),
+        )
         after = {h: found[h] for h in heads[rise:]}
         worst = min(after, key=lambda h: after[h][0])
         good, all_ = after[worst]
@@ -144,20 +163,24 @@ def _sharp(books: Books) -> Sequence[Part]:
     return [*parts, *_near(books)]
 
 
+_NEAR = {True: "close to the bound", None: "interval on both sides of close", False: "far from the bound"}
+
+
 def _near(books: Books) -> Sequence[Part]:
-    groups: dict[bool, list[tuple[int, float, str]]] = {True: [], False: []}
+    groups: dict[bool | None, list[tuple[int, float, str]]] = {near: [] for near in _NEAR}
     for row in _thresholds(books):
         bound = max(row["cap_bound"], row["warren_bound"], row["counting_bound"])
         value = row["measured_total_key_dim"]
         shown = (
             f"h = {row['num_heads']}: {interval(value, row['ci_low'], row['ci_high'])} (theorems {bound:g})"
         )
-        groups[value <= NEAR_THEOREM * bound].append((row["num_heads"], value / bound, shown))
+        near = at_most(NEAR_THEOREM * bound, row["ci_low"], row["ci_high"])
+        groups[near].append((row["num_heads"], value / bound, shown))
     parts = []
     for near, own in groups.items():
         if own:
             heads = ranges(h for h, _, _ in own)
-            what = f"close to the bound, {heads} heads"
+            what = f"{_NEAR[near]}, {heads} heads"
             ratios = span((ratio for _, ratio, _ in own), ".1f")
             parts.append(
                 Part(what, near, f"{'; '.join(text for _, _, text in own)}: {ratios} times the bound")
@@ -190,18 +213,32 @@ def small_error(row: Mapping[str, object]) -> str:
 
 
 def _law(books: Books) -> Sequence[Part]:
-    least: dict[tuple[int, int], float] = {}
+    least: dict[tuple[int, int], Record] = {}
     for row in _thresholds(books, PAPER):
         place = row["num_items"], row["d_model"]
-        least[place] = min(row["measured_total_key_dim"], least.get(place, math.inf))
+        best = least.get(place)
+        if best is None or row["measured_total_key_dim"] < best["measured_total_key_dim"]:
+            least[place] = row
     if len(least) < 2:
         return []
-    constants = {(m, d): budget * d / (m * math.log(m)) for (m, d), budget in least.items()}
-    spread = max(constants.values()) / min(constants.values())
-    text = ", ".join(f"({m}, {d}): {value:.2f}" for (m, d), value in constants.items())
+    constants = {place: _constant(row) for place, row in least.items()}
+    spreads = [ratio(one, other) for one, other in combinations(constants.values(), 2)]
+    within = every(
+        every((at_most(LAW_SPREAD, *spread[1:]), at_least(1 / LAW_SPREAD, *spread[1:]))) for spread in spreads
+    )
+    widest = max(max(s.high, 1 / s.low) for s in spreads)
+    text = ", ".join(f"({m}, {d}): {interval(*value, '.2f')}" for (m, d), value in constants.items())
     ends = sorted(m for m, _ in constants)
     where = f"m is {ends[0]} to {ends[-1]}, at the best head count"
-    return [Part(where, spread <= LAW_SPREAD, f"D_K d / (m' ln m') at (m, d) = {text}")]
+    measured = f"D_K d / (m' ln m') at (m, d) = {text}; they differ by a factor of at most {widest:.2f}"
+    return [Part(where, within, measured)]
+
+
+def _constant(row: Record) -> Interval:
+    """``D_K d / (m ln m)`` of a threshold."""
+    scale = row["d_model"] / (row["num_items"] * math.log(row["num_items"]))
+    ends = row["measured_total_key_dim"], row["ci_low"], row["ci_high"]
+    return Interval(*(scale * end for end in ends))
 
 
 ENTRIES = (
@@ -209,7 +246,8 @@ ENTRIES = (
         "split",
         "At a fixed D_K = h d_k, splitting raises the number of relations that can be held, even where every query has "
         "one target.",
-        "more heads recover more graphs than one head, the 95% intervals apart; nowhere is one head enough",
+        "more heads recover more graphs than one head, by the 95% interval of the difference; nowhere is one head "
+        "enough",
         (QUICK,),
         _split,
         "figures/capacity/quick-head-sweep",
@@ -220,9 +258,8 @@ ENTRIES = (
         "threshold",
         "There is a sharp threshold in the number of heads above which all relations are recovered, close to the "
         "theoretical lower bound.",
-        f"recovery rises by 0.9 from one head count to the next and stays; budgets within "
-        f"{NEAR_THEOREM - 1:.0%} of the "
-        "largest lower bound",
+        f"recovery rises by {RISE:g} from one head count to the next and stays; budgets within {NEAR_THEOREM - 1:.0%} "
+        "of the largest lower bound; with their 95% intervals",
         (QUICK,),
         _sharp,
         "figures/capacity/quick-threshold",
@@ -260,7 +297,7 @@ ENTRIES = (
     Entry(
         "law",
         "The budget that is needed grows like D_K = Theta(m' log m' / d).",
-        f"the constant varies by at most a factor {LAW_SPREAD} over the sizes that were run",
+        f"the constant varies by at most a factor {LAW_SPREAD} over the sizes that were run, with its 95% intervals",
         (PAPER,),
         _law,
         "figures/capacity/paper-threshold",

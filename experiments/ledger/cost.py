@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from experiments.intervals import Interval, above, at_least, at_most, below, difference, every, ratio
 from experiments.ledger.books import Books, Record, interval, ranges, span
 from experiments.ledger.entry import Entry, Part
 from experiments.reading import select
@@ -13,6 +14,10 @@ from experiments.reading import select
 HEADS, DECODE, CACHE, CONVERSION = "bench/heads", "bench/decode", "cache/quick", "conversion/quick"
 EQUAL = 1.1
 """Factor up to which a cost counts as that of one head."""
+FREE = 0.02
+"""Share of the edges up to which less held counts as none lost."""
+LONG = 4096
+"""Tokens of a context from which on it counts as long."""
 LATENT = 0.5
 """Share of MHA's cache that counts as far less."""
 UNUSABLE = 2.0
@@ -42,7 +47,8 @@ def _equal_cost(books: Books) -> Sequence[Part]:
         times = {row["num_heads"]: row["time_over_fewest_heads"] for row in own}
         most = own[-1]["num_heads"]
         text = f"time at h = {most}, {name}: times {_quartiles(times[most])}"
-        parts.append(Part(f"time, {name}", times[most]["median"] <= EQUAL, text))
+        equal = at_most(EQUAL, times[most]["low"], times[most]["high"])
+        parts.append(Part(f"time, {name}", equal, text))
     return parts
 
 
@@ -96,8 +102,10 @@ def _equal_cache(books: Books) -> Sequence[Part]:
     groups = _budgets(books, "cache")
     if not groups:
         return []
-    held = all(
-        b["held_median"] >= a["held_median"] - 0.02 for own in groups.values() for a, b in pairwise(own)
+    held = every(
+        at_least(-FREE, *difference(_held(b), _held(a))[1:])
+        for own in groups.values()
+        for a, b in pairwise(own)
     )
     (heads, size), own = min(groups.items(), key=lambda item: item[0])
     text = f"edges held at a cache of {size}, h = {heads}: {_designs(own)}"
@@ -108,14 +116,21 @@ def _equal_parameters(books: Books) -> Sequence[Part]:
     groups = _budgets(books, "parameters")
     if not groups:
         return []
-    held = all(
-        row["held_median"] <= own[0]["held_median"] and own[-1]["held_median"] < own[0]["held_median"]
-        for own in groups.values()
-        for row in own
-    )
+    held = every(every(_costs(own)) for own in groups.values())
     (heads, size), own = max(groups.items(), key=lambda item: item[0])
     text = f"at no more than {size} parameters, h = {heads}: {_designs(own)}"
     return [Part("sharing costs at equal parameters", held, text)]
+
+
+def _costs(own: Sequence[Record]) -> list[bool | None]:
+    """Of designs from own keys to one key head: no shared keys hold more than own keys, one key head holds less."""
+    over = [difference(_held(row), _held(own[0])) for row in own[1:]]
+    return [*(at_most(0, found.low, found.high) for found in over), below(0, over[-1].low, over[-1].high)]
+
+
+def _held(row: Record) -> Interval:
+    """Share of the edges held: median of the seeds, and their range."""
+    return Interval(row["held_median"], row["held_low"], row["held_high"])
 
 
 def _speeds(books: Books) -> Sequence[Part]:
@@ -125,8 +140,16 @@ def _speeds(books: Books) -> Sequence[Part]:
         if found is not None:
             text = ", ".join(f"{where} {value:.1f}" for where, value in found["numbers"].items())
             name = design.upper()
-            parts.append(Part(name, min(found["numbers"].values()) > 1, f"{name}: times {text}"))
+            parts.append(Part(name, every(_faster(books, design)), f"{name}: times {text}"))
     return parts
+
+
+def _faster(books: Books, design: str) -> list[bool | None]:
+    """Whether a design decodes faster than MHA at the longest context, for each batch, by quartiles."""
+    points = books[DECODE]["points"]
+    longest = max(row["context"] for row in points)
+    rows = select(points, contender=design, context=longest)
+    return [above(1, row["speed_over_mha"]["low"], row["speed_over_mha"]["high"]) for row in rows]
 
 
 def _absorbed(books: Books) -> Sequence[Part]:
@@ -134,7 +157,10 @@ def _absorbed(books: Books) -> Sequence[Part]:
     if found is None:
         return []
     values = list(found["numbers"].values())
-    return [Part("long contexts", min(values) > 1, f"times {span(values, '.1f')} from 4,096 tokens on")]
+    rows = [row for row in books[DECODE]["points"] if row["context"] >= LONG and "speed_over_naive" in row]
+    quartiles = [row["speed_over_naive"] for row in rows]
+    faster = every(above(1, own["low"], own["high"]) for own in quartiles)
+    return [Part("long contexts", faster, f"times {span(values, '.1f')} from {LONG:,} tokens on")]
 
 
 def _smallest(books: Books) -> Sequence[Part]:
@@ -147,11 +173,21 @@ def _smallest(books: Books) -> Sequence[Part]:
         latent, full = select(own, design="mla"), select(own, design="mha")
         if not latent or not full:
             continue
-        few, many = (rows_[0]["cache_dims_with_values"] for rows_ in (latent, full))
+        less = ratio(_threshold(latent[0]), _threshold(full[0]))
         text = ", ".join(f"{_label(row)} {row['cache_dims_with_values']:.1f}" for row in own)
         where = f"m = {place[0]}, h = {place[1]}"
-        parts.append(Part(where, few <= LATENT * many, f"{where}: {text}"))
+        text += f", MLA over MHA {interval(*less, '.2f')}"
+        parts.append(Part(where, at_most(LATENT, less.low, less.high), f"{where}: {text}"))
     return parts
+
+
+def _threshold(row: Record) -> Interval:
+    """Cached dimensions, with values, at which half of the graphs are recovered.
+
+    Their interval is that of the cached key dimensions, in the same proportion.
+    """
+    scale = row["cache_dims_with_values"] / row["measured_cache_dims"]
+    return Interval(*(scale * end for end in (row["measured_cache_dims"], row["ci_low"], row["ci_high"])))
 
 
 def _label(row: Record) -> str:
@@ -167,7 +203,11 @@ def _pooling(books: Books) -> Sequence[Part]:
         f"{name} {interval(row['excess'], row['excess_low'], row['excess_high'], '.2f')}"
         for name, row in (("mean", mean), ("first", first))
     )
-    return [Part("pooled keys and values", mean["excess_high"] < first["excess_low"], f"excess nats: {text}")]
+    more = difference(
+        *(Interval(*(row[f"excess{end}"] for end in ("", "_low", "_high"))) for row in (first, mean))
+    )
+    text += f", difference {interval(*more, '.2f')}"
+    return [Part("pooled keys and values", above(0, more.low, more.high), f"excess nats: {text}")]
 
 
 def _unusable(books: Books) -> Sequence[Part]:
@@ -176,7 +216,8 @@ def _unusable(books: Books) -> Sequence[Part]:
         if row["method"] in ("mean", "svd_inputs"):
             how = "the mean" if row["method"] == "mean" else "a low-rank fit that knows the inputs"
             shown = interval(row["excess"], row["excess_low"], row["excess_high"], ".2f")
-            parts.append(Part(f"merged by {how}", row["excess"] >= UNUSABLE, f"{how}: {shown} nats more"))
+            unusable = at_least(UNUSABLE, row["excess_low"], row["excess_high"])
+            parts.append(Part(f"merged by {how}", unusable, f"{how}: {shown} nats more"))
     return parts
 
 
@@ -184,7 +225,7 @@ ENTRIES = (
     Entry(
         "equal-cost",
         "d_k = d_model / h keeps the cost about that of one head.",
-        f"at most {EQUAL:g} times that of one head, up to the most heads",
+        f"at most {EQUAL:g} times that of one head, up to the most heads; of times the quartiles",
         (HEADS,),
         _equal_cost,
         "figures/bench/heads",
@@ -194,9 +235,8 @@ ENTRIES = (
     Entry(
         "balance",
         "Heads cost KV cache; GQA, MQA and MLA look for a new balance.",
-        "caches take the bytes of the papers' formulas; edges held do not fall from MHA to MQA at an equal "
-        "cache, but do at "
-        "equal parameters",
+        f"caches take the bytes of the papers' formulas; edges held do not fall (by more than {FREE:g}) from MHA to "
+        "MQA at an equal cache, but do at equal parameters; by differences of medians with the seeds' ranges",
         (CACHE, DECODE),
         _balance,
         "figures/cache/quick-budgets",
@@ -206,7 +246,7 @@ ENTRIES = (
     Entry(
         "cache-speed",
         "A smaller cache decodes faster.",
-        "more tokens per second than MHA at the longest context",
+        "more tokens per second than MHA at the longest context, quartiles of the ratio above 1",
         (DECODE,),
         _speeds,
         "figures/bench/decode",
@@ -215,7 +255,7 @@ ENTRIES = (
     Entry(
         "absorbed",
         "Up-projections of latents can be absorbed, so that decoding reads latents alone.",
-        "faster than up-projecting every cached latent",
+        "faster than up-projecting every cached latent, quartiles of the ratio above 1",
         (DECODE,),
         _absorbed,
         "figures/bench/decode",
@@ -224,7 +264,8 @@ ENTRIES = (
     Entry(
         "latent",
         "MLA caches far less than MHA at no loss.",
-        f"with values, half of the graphs are recovered at no more than {LATENT:g} of MHA's cached dimensions",
+        f"with values, half of the graphs are recovered at no more than {LATENT:g} of MHA's cached dimensions, by the "
+        "95% interval of the ratio",
         (CACHE,),
         _smallest,
         "figures/cache/quick-thresholds",
@@ -233,7 +274,8 @@ ENTRIES = (
     Entry(
         "sharing-costs",
         "With heads of one size, fewer key-value heads cost quality (MHA above GQA above MQA).",
-        "at equal parameters no design with shared keys holds more edges than own keys, and one key head fewer",
+        "at equal parameters no design with shared keys holds more edges than own keys, and one key head fewer; by "
+        "differences of medians with the seeds' ranges",
         (CACHE,),
         _equal_parameters,
         "figures/cache/quick-budgets",
@@ -242,7 +284,7 @@ ENTRIES = (
     Entry(
         "pooling",
         "Converted to fewer key-value heads, the mean of a group is better than its first head.",
-        "a smaller excess loss in SmolLM2, intervals apart",
+        "a smaller excess loss in SmolLM2, by the interval of the difference",
         (CONVERSION,),
         _pooling,
         "figures/conversion/quick-loss",

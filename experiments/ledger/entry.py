@@ -9,20 +9,26 @@ from typing import NamedTuple
 from experiments.ledger.books import Books, command_of, unfinished
 from experiments.reading import listed
 
-HOLDS, HOLDS_WHERE, FAILS, NOT_TESTED = "holds", "holds where", "fails", "not tested"
+HOLDS, HOLDS_WHERE, FAILS, UNDECIDED, NOT_TESTED = (
+    "holds",
+    "holds where",
+    "fails",
+    "undecided",
+    "not tested",
+)
 
 
 class Part(NamedTuple):
     """A condition under which a claim was tested.
 
     Attributes:
-        where: the condition, or the part of the claim, to be read after "holds where:" or "not:".
-        holds: whether the claim holds there.
+        where: the condition, or the part of the claim, to be read after "holds where:", "not:" or "undecided:".
+        holds: whether the claim holds there; None where what was measured neither shows nor contradicts it.
         measured: the numbers that say so, with intervals where the records have them.
     """
 
     where: str
-    holds: bool
+    holds: bool | None
     measured: str
 
 
@@ -64,9 +70,10 @@ class Row(NamedTuple):
 
     Attributes:
         entry: the claim.
-        verdict: one of the four words.
-        where: under which conditions it holds, for ``holds where``.
+        verdict: one of the five words.
+        where: under which conditions it holds.
         not_where: under which it does not.
+        undecided: under which what was measured does not tell.
         measured: the numbers; for ``not tested`` the command, or why none would tell.
         commands: what made the records, with what there is to say of it (" (as far as it got)").
     """
@@ -75,15 +82,18 @@ class Row(NamedTuple):
     verdict: str
     where: tuple[str, ...]
     not_where: tuple[str, ...]
+    undecided: tuple[str, ...]
     measured: str
     commands: Mapping[str, str]
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
-        if self.verdict != HOLDS_WHERE:
-            return self.verdict
-        return f"{HOLDS_WHERE}: {'; '.join(self.where)}. Not: {'; '.join(self.not_where)}"
+        """The verdict in words; of more than one kind of part with all of them."""
+        kinds = {"Not": self.not_where, "Undecided": self.undecided}
+        said = [f"{kind}: {'; '.join(parts)}" for kind, parts in kinds.items() if parts]
+        if self.verdict == HOLDS_WHERE:
+            return ". ".join([f"{HOLDS_WHERE}: {'; '.join(self.where)}", *said])
+        return ". ".join([self.verdict, *said]) if len(said) > 1 else self.verdict
 
 
 def judge_entry(entry: Entry, books: Books) -> Row:
@@ -97,19 +107,20 @@ def judge_entry(entry: Entry, books: Books) -> Row:
     if not parts:
         wanted = [command_of(name, books) for name in missing]
         text = entry.untested or f"would tell: {listed(_code(wanted or [list(commands)[-1]]))}"
-        return Row(entry, NOT_TESTED, (), (), text, commands)
+        return Row(entry, NOT_TESTED, (), (), (), text, commands)
     return Row(
         entry,
         verdict(part.holds for part in parts),
         tuple(part.where for part in parts if part.holds),
-        tuple(part.where for part in parts if not part.holds),
+        tuple(part.where for part in parts if part.holds is False),
+        tuple(part.where for part in parts if part.holds is None),
         "; ".join(part.measured for part in parts),
         commands,
     )
 
 
-def verdict(held: Iterable[bool]) -> str:
-    """All: ``holds``; none: ``fails``; else ``holds where``.
+def verdict(held: Iterable[bool | None]) -> str:
+    """All: ``holds``; some: ``holds where``; none but contradicted somewhere: ``fails``; else ``undecided``.
 
     Raises:
         ValueError: nothing was judged.
@@ -117,7 +128,9 @@ def verdict(held: Iterable[bool]) -> str:
     held = list(held)
     if not held:
         raise ValueError("held: expected at least one part, got none")
-    return HOLDS if all(held) else HOLDS_WHERE if any(held) else FAILS
+    if True in held:
+        return HOLDS if all(held) else HOLDS_WHERE
+    return FAILS if False in held else UNDECIDED
 
 
 def _code(commands: Iterable[str]) -> list[str]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.ledger.books import ROOT
-from experiments.ledger.entry import FAILS, HOLDS, HOLDS_WHERE, NOT_TESTED, Row
+from experiments.ledger.entry import FAILS, HOLDS, HOLDS_WHERE, NOT_TESTED, UNDECIDED, Row
 
-WORDS = (HOLDS, HOLDS_WHERE, FAILS, NOT_TESTED)
+WORDS = (HOLDS, HOLDS_WHERE, UNDECIDED, FAILS, NOT_TESTED)
 COLUMNS = ("said", "claim", "run", "predicted, or what counts", "measured", "verdict")
 
 
@@ -43,8 +43,13 @@ def ledger(rows: Sequence[Row], root: Path = ROOT) -> str:
             "Written by `make readme` (`python -m experiments claims`) from the committed records; the rules are in "
             "[experiments/ledger](experiments/ledger). The article is a Chinese essay on why attention is split into "
             "heads; its claims are in our words. A verdict is about what was run, not about every model: *holds* (in "
-            "every part that was measured), *holds where ...* (in some), *fails* (in none), *not tested*. Square "
-            "brackets are 95% intervals, of timings quartiles, of medians over seeds the range of the seeds.",
+            "every part that was measured), *holds where ...* (in some), *fails* (in none, and what was measured "
+            "contradicts it), *undecided* (measured, but what was measured neither shows nor contradicts it), *not "
+            "tested*. Where a claim is a comparison, it is decided by the 95% interval of the difference, one "
+            "comparison at a time: of 20 differences that are none, one is expected to look like one. A claim of no "
+            "difference holds where the whole interval is within the tolerance. Square brackets are 95% intervals, "
+            "of timings quartiles, of medians over seeds the range of the seeds; numbers without brackets are taken "
+            "as they stand: counts, rankings, losses of one model on one text.",
             "",
             f"## The article: {len(own)} claims ({counts(own)})",
             "",

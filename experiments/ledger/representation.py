@@ -62,14 +62,14 @@ def _percent(share: float) -> str:
 def _representation(books: Books) -> Sequence[Part]:
     known = best_known(books.rows(QUICK, "points"))
     points = [r for r in known if r["bound"] is None and r["minimal_head_dim"] is not None]
-    wide = [r["kl"] for r in points if r["head_dim"] >= r["n"] - 1]
+    wide = [r["search_kl"] for r in points if r["head_dim"] >= r["n"] - 1]
     thin = [r for r in points if r["head_dim"] < r["n"] - 1 and r["minimal_head_dim"] > r["head_dim"]]
     parts = []
     if wide:
         text = f"{len(wide)} runs with d_k >= n - 1: divergence at most {max(wide):.0e}"
         parts.append(Part("d_k >= n - 1: any pattern met", max(wide) < MET, text))
     if thin:
-        least = min(r["kl"] for r in thin)
+        least = min(r["search_kl"] for r in thin)
         text = f"{len(thin)} runs below the rank of the centred logarithm: at least {least:.0e}"
         parts.append(Part("smaller d_k: some pattern missed", least > MET, text))
     return parts

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from experiments.ledger.books import Books, Record, interval, small, span
+from experiments.intervals import at_least, at_most, every, median_interval
+from experiments.ledger.books import Books, Record, interval, proportion, share, small, span
 from experiments.ledger.checks import SUM_ERROR
 from experiments.ledger.entry import Entry, Part
 from experiments.reading import select
@@ -80,15 +81,17 @@ def _overlaps(books: Books) -> Sequence[Part]:
         rows = [r for r in select(exact, trainer=trainer) if r["query_overlap"] is not None]
         if rows:
             ratios = {
-                name: median(r[f"{name}_overlap"] / r["random_overlap"] for r in rows)
-                for name in ("query", "key")
+                name: [r[f"{name}_overlap"] / r["random_overlap"] for r in rows] for name in ("query", "key")
             }
-            text = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-            where = f"subspaces of their own ({trainer} training)"
+            ends = [median_interval(values) or (None, None) for values in ratios.values()]
+            text = ", ".join(
+                f"{name} {interval(median(values), *own, '.2f')}"
+                for (name, values), own in zip(ratios.items(), ends, strict=True)
+            )
             parts.append(
                 Part(
-                    where,
-                    max(ratios.values()) < SEPARATE,
+                    f"subspaces of their own ({trainer} training)",
+                    every(at_most(SEPARATE, *own) for own in ends),
                     f"{trainer}: overlap of heads' subspaces over random ones': {text} (median of {len(rows)} "
                     f"channels)",
                 )
@@ -97,23 +100,32 @@ def _overlaps(books: Books) -> Sequence[Part]:
 
 
 def _superposition(books: Books) -> Sequence[Part]:
-    parts = []
-    rows = [
-        r
-        for r in books.rows(CONSTRUCTIONS, "noise_curves")
-        if r["block_size"] >= 16 and r["predicted_variance"] > 0
-    ]
-    if rows:
-        ratios = [r["variance"] / r["predicted_variance"] for r in rows]
-        parts.append(
-            Part(
-                "interference of overlapping encodings (heads that are written down)",
-                max(abs(ratio - 1) for ratio in ratios) <= NOISE,
-                f"variance of their scores over that predicted from overlap: {span(ratios)} ({len(ratios)} "
-                f"kinds of pairs)",
-            )
+    return [*_noise(books), *_kinds(books), *_overlaps(books)]
+
+
+_CLOSE = {True: "", None: ", kinds of pairs measured less finely", False: ", other kinds of pairs"}
+
+
+def _noise(books: Books) -> Sequence[Part]:
+    """Variance of scores over its prediction, the kinds of pairs apart by what their intervals say."""
+    groups: dict[bool | None, list[float]] = {close: [] for close in _CLOSE}
+    for row in books.rows(CONSTRUCTIONS, "noise_curves"):
+        if row["block_size"] < 16 or row["predicted_variance"] <= 0:
+            continue
+        ratio, error = (row[name] / row["predicted_variance"] for name in ("variance", "standard_error"))
+        low, high = ratio - 1.96 * error, ratio + 1.96 * error
+        groups[every((at_least(1 - NOISE, low, high), at_most(1 + NOISE, low, high)))].append(ratio)
+    what = "interference of overlapping encodings (heads that are written down)"
+    text = "variance of their scores over that predicted from overlap"
+    return [
+        Part(
+            f"{what}{beside}",
+            close,
+            f"{text}{beside}: {span(groups[close])} ({len(groups[close])} kinds of pairs)",
         )
-    return [*parts, *_kinds(books), *_overlaps(books)]
+        for close, beside in _CLOSE.items()
+        if groups[close]
+    ]
 
 
 def _kinds(books: Books) -> Sequence[Part]:
@@ -127,13 +139,16 @@ def _kinds(books: Books) -> Sequence[Part]:
             parts.append(
                 Part(
                     f"heads divide kinds of relations ({trainer} training)",
-                    2 * above >= len(own),
-                    f"{trainer}: winning head tells the kind of a pair better than chance in {above} of "
-                    f"{len(own)} channels "
+                    at_least(0.5, *proportion(above, len(own))[1:]),
+                    f"{trainer}: winning head tells the kind of a pair better than chance in "
+                    f"{share(above, len(own))} channels "
                     f"(information {median(r['information'] for r in own):.2f} of 1)",
                 )
             )
     return parts
+
+
+_RECOVERED_BY_NONE = {"reached": False, "not_reached": True}
 
 
 def _compressed(books: Books) -> Sequence[Part]:
@@ -162,10 +177,19 @@ def _compressed(books: Books) -> Sequence[Part]:
         where = f"m = {best['num_items']} > d = {best['d_model']}: several small heads are better"
         parts.append(
             Part(
-                where, one[0]["status"] != "reached", f"{text}{best['num_heads']} heads from D_K = {shown} on"
+                where,
+                _RECOVERED_BY_NONE.get(one[0]["status"]),
+                f"{text}{best['num_heads']} heads from D_K = {shown} on",
             )
         )
     return parts
+
+
+def _ranges_apart(higher: Record, lower: Record, name: str) -> bool | None:
+    """Whether all seeds of one are above all of the other; no where all are below (or equal); else open."""
+    if higher[f"least_{name}"] > lower[f"largest_{name}"]:
+        return True
+    return False if higher[f"largest_{name}"] <= lower[f"least_{name}"] else None
 
 
 def _softmax(books: Books) -> Sequence[Part]:
@@ -187,7 +211,7 @@ def _softmax(books: Books) -> Sequence[Part]:
                 f"h = {r['num_heads']}: {interval(r['median_f1'], r['least_f1'], r['largest_f1'], '.2f')}"
                 for r in (one, top)
             )
-            holds = top["least_f1"] > one["largest_f1"]
+            holds = _ranges_apart(top, one, "f1")
             parts.append(Part(f"{what} (D_K = {budget})", holds, f"{arm}, D_K = {budget}: F1 {text}"))
     return parts
 
@@ -209,13 +233,17 @@ def _block(books: Books) -> Sequence[Part]:
             f"h = {h}: {interval(own[h]['mean_accuracy'], own[h]['least_accuracy'], own[h]['largest_accuracy'], '.2f')}"
             for h in (1, best)
         )
-        holds = own[best]["least_accuracy"] > own[1]["largest_accuracy"]
+        holds = _ranges_apart(own[best], own[1], "accuracy")
         where = f"{place[0]} items in {place[1]} dimensions, D_K = {place[2]}"
         parts.append(Part(where, holds, f"{where}: accuracy {text}"))
     return parts
 
 
 ADLER = "Adler 2025 (abstract)"
+_RANGES = (
+    "the best of several heads' worst seed is above one head's best seed (contradicted: its best seed is not above one "
+    "head's worst)"
+)
 
 ENTRIES = (
     Entry(
@@ -252,9 +280,9 @@ ENTRIES = (
         "The cause is superposition: encodings of different relations overlap and disturb each other; "
         "separate heads give "
         "each kind of relation a band of its own.",
-        f"noise of written-down heads within {NOISE:.0%} of that predicted from overlap; winning heads tell "
-        f"kinds better "
-        f"than chance in half of the channels; overlap of subspaces below {SEPARATE} of random ones'",
+        f"noise of written-down heads within {NOISE:.0%} of that predicted from overlap, with its interval; winning "
+        f"heads tell kinds better than chance in half of the channels; overlap of subspaces below {SEPARATE} of random "
+        "ones'; the last two by 95% intervals of the share and of the median",
         (CONSTRUCTIONS, BANDS),
         _superposition,
         "figures/constructions/quick-noise",
@@ -275,7 +303,7 @@ ENTRIES = (
     Entry(
         "softmax",
         "The advantage of several heads stays with softmax normalisation and with values routed.",
-        "the best of several heads' worst seed is above one head's best seed",
+        _RANGES,
         ("softmax/quick",),
         _softmax,
         "figures/softmax/quick-sweep",
@@ -284,7 +312,7 @@ ENTRIES = (
     Entry(
         "block",
         "The advantage of several heads stays in a whole Transformer block on frozen real embeddings.",
-        "the best of several heads' worst seed is above one head's best seed",
+        _RANGES,
         ("block/quick",),
         _block,
         "figures/block/quick-heads",

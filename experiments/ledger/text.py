@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from experiments.intervals import above, every, paired, signed
 from experiments.ledger.books import Books, Record, interval
 from experiments.ledger.entry import Entry, Part
 from experiments.reading import seed_range, select
+from experiments.translation.differences import by_seed
 
 QUICK, PAPER = "translation/quick", "translation/paper"
 VASWANI = "Vaswani et al. 2017, Table 3"
 BHOJANAPALLI = "Bhojanapalli et al. 2020"
 HEADS = "figures/translation/paper-heads"
 ARMS = "figures/translation/paper-arms"
-MARGIN = 0.01
-"""By how much a perplexity is above another, relatively, where one seed gives no intervals."""
+DECIDED = "by the 95% interval of the differences over shared seeds"
 
 
 def _arm(books: Books, arm: str, key: str) -> dict[int, Record]:
-    """An arm's settings by head count or size, of the longer runs where these are as many as the short ones."""
+    """An arm's settings by head count or size, of the longer runs where these are as many as the short ones.
+
+    Each with ``by_seed``, the perplexities of its trainings.
+    """
     long, short = (
         {
-            row[key]: row
+            row[key]: {**row, "by_seed": by_seed(books.rows(name, "points"), row)}
             for row in select(books.rows(name, "settings"), arm=arm)
             if row["perplexity"] is not None
         }
@@ -31,12 +35,10 @@ def _arm(books: Books, arm: str, key: str) -> dict[int, Record]:
     return dict(sorted((long if len(long) >= len(short) else short).items()))
 
 
-def _worse(worse: Record, better: Record) -> bool:
-    """A higher perplexity: intervals apart where both have one, else by `MARGIN`."""
-    low, high = worse["perplexity_low"], better["perplexity_high"]
-    if low is None or high is None:
-        return worse["perplexity"] >= (1 + MARGIN) * better["perplexity"]
-    return low > high
+def _worse(worse: Record, better: Record) -> bool | None:
+    """Whether the first has the higher perplexity, by the interval of the differences over the seeds they share."""
+    found = paired(worse["by_seed"], better["by_seed"])
+    return None if found is None else above(0, found.low, found.high)
 
 
 def _shown(row: Record) -> str:
@@ -55,9 +57,12 @@ def _table(books: Books) -> Sequence[Part]:
     if not {1, 8, 16, 32} <= set(rows):
         return []
     rising = [rows[h] for h in rows if h <= 8]
-    held = all(_worse(a, b) for a, b in pairwise(rising))
+    held = every(_worse(a, b) for a, b in pairwise(rising))
+    doublings = ", ".join(
+        f"{b['num_heads']} over {a['num_heads']}: {_ratio(b, a)}" for a, b in pairwise(rising)
+    )
     return [
-        Part("from 1 to 8 heads, every doubling better", held, _curve(rows, "h")),
+        Part("from 1 to 8 heads, every doubling better", held, f"{_curve(rows, 'h')}; {doublings}"),
         Part(
             "from 8 to 16 heads, worse", _worse(rows[16], rows[8]), f"16 over 8: {_ratio(rows[16], rows[8])}"
         ),
@@ -70,7 +75,10 @@ def _table(books: Books) -> Sequence[Part]:
 
 
 def _ratio(row: Record, base: Record) -> str:
-    return f"{row['perplexity'] / base['perplexity']:.3f} ({seed_range([row['runs'], base['runs']])})"
+    """Ratio of the means, and the mean difference over shared seeds with its interval."""
+    found = paired(row["by_seed"], base["by_seed"])
+    shown = "one seed" if found is None else f"difference {signed(found)}"
+    return f"{row['perplexity'] / base['perplexity']:.3f} ({shown})"
 
 
 def _vaswani(books: Books) -> Sequence[Part]:
@@ -141,7 +149,7 @@ def _smaller_width(books: Books) -> Sequence[Part]:
             _worse(b, a),
             f"width {a['d_model']}, {a['num_heads']} heads of {a['head_dim']}: perplexity {_shown(a)}; width "
             f"{b['d_model']}, "
-            f"{b['num_heads']} of {b['head_dim']}, as many parameters: {_shown(b)}",
+            f"{b['num_heads']} of {b['head_dim']}, as many parameters: {_shown(b)}, over it {_ratio(a, b)}",
         )
         for a, b in zip(fixed, split, strict=False)
     ]
@@ -152,7 +160,7 @@ ENTRIES = (
         "table-3",
         "Table 3: quality rises from 1 to 8 heads and falls at 16 and 32. (The table has the same BLEU at 8 and 16.)",
         "perplexity on held-out verses falls with every doubling up to 8 heads, rises from 8 to 16 and from 16 to 32; "
-        f"intervals apart, or with one seed by {MARGIN:.0%}",
+        f"{DECIDED}",
         (PAPER,),
         _table,
         HEADS,
@@ -162,7 +170,7 @@ ENTRIES = (
         "smaller-width",
         "A head size set apart from d_model / h trains better models at a smaller embedding size.",
         "half and a quarter of the width with large heads have a lower perplexity than standard splits with as many "
-        "parameters",
+        f"parameters; {DECIDED}",
         (PAPER,),
         _smaller_width,
         ARMS,
@@ -173,8 +181,7 @@ ENTRIES = (
         "one-or-many",
         "With compute kept constant a single head is worse than the best head count, and quality drops with "
         "too many heads.",
-        "perplexity of one head, and of the most heads, above the best; "
-        f"intervals apart, or with one seed by {MARGIN:.0%}",
+        f"perplexity of one head, and of the most heads, above the best; {DECIDED}",
         (PAPER,),
         _vaswani,
         HEADS,
@@ -183,7 +190,7 @@ ENTRIES = (
     Entry(
         "key-size",
         "Reducing d_k alone hurts.",
-        "at fixed d_v and h, perplexity above that of the standard d_k",
+        f"at fixed d_v and h, perplexity above that of the standard d_k; {DECIDED}",
         (PAPER,),
         _key_size,
         ARMS,
@@ -192,7 +199,7 @@ ENTRIES = (
     Entry(
         "split-falls",
         "With heads of size d / h, quality falls as h goes from 8 to 32.",
-        "perplexity rises with every doubling from 8 heads on",
+        f"perplexity rises with every doubling from 8 heads on; {DECIDED}",
         (PAPER,),
         _split_falls,
         HEADS,
@@ -201,7 +208,7 @@ ENTRIES = (
     Entry(
         "fixed-size",
         "With heads of a fixed size, quality rises with their number, beyond d / d_k heads too.",
-        "every doubling of the heads lowers perplexity",
+        f"every doubling of the heads lowers perplexity; {DECIDED}",
         (PAPER,),
         _fixed_size,
         ARMS,

@@ -24,31 +24,38 @@ from experiments.pretrained.load import (
     PretrainedModel,
     check_names,
     file_name,
-    folder_files,
+    input_files,
     installed,
     load,
+    load_tokenizer,
     model_name,
     not_installed,
     wheel_files,
 )
 from experiments.pretrained.model import Output, forward, random_weights, sentence_embeddings
+from experiments.pretrained.sizes import SIZES, Sizes, check_lengths, sizes
 from experiments.pretrained.tokenizer import TextTokenizer
 
 __all__ = [
+    "SIZES",
     "WHEELS",
     "ModelConfig",
     "Output",
     "PretrainedModel",
+    "Sizes",
     "TextTokenizer",
+    "check_lengths",
     "check_names",
     "file_name",
-    "folder_files",
     "forward",
+    "input_files",
     "installed",
     "load",
+    "load_tokenizer",
     "model_name",
     "not_installed",
     "random_weights",
     "sentence_embeddings",
+    "sizes",
     "wheel_files",
 ]

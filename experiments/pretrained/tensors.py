@@ -59,12 +59,32 @@ class Tensors:
         Raises:
             ValueError: naming those left.
         """
-        left = sorted(name for name in self._left if not re.fullmatch(ignored, name))
-        if left:
-            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-            raise ValueError(
-                f"{self.source}: expected only tensors of the model, got {', '.join(left[:3])}{more}"
-            )
+        self._left = {name for name in self._left if not re.fullmatch(ignored, name)}
+        if self._left:
+            raise ValueError(f"{self.source}: expected only tensors of the model, got {self.some()}")
+
+    def some(self) -> str:
+        """The first names of those that are left, for an error."""
+        left = sorted(self._left)
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        return f"{', '.join(left[:3]) or 'none'}{more}"
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Files that `from_folder` reads: the weights whole, or an index and its shards.
+
+    Raises:
+        ValueError: if the index is broken.
+    """
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    return [whole] if whole.is_file() else [index, *_shards(index)] if index.is_file() else []
+
+
+def _shards(index: Path) -> list[Path]:
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise ValueError(f"{index}: expected a weight_map from tensors to files, got {names!r:.80}")
+    return [index.parent / name for name in sorted(set(names.values()))]
 
 
 def from_folder(folder: Path) -> Tensors:
@@ -74,19 +94,11 @@ def from_folder(folder: Path) -> Tensors:
         FileNotFoundError: if there is neither, or a shard is missing.
         ValueError: if a file is broken.
     """
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.is_file():
-        files = {None: whole}
-    elif index.is_file():
-        names = read_json(index).get("weight_map")
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise ValueError(f"{index}: expected a weight_map from tensors to files, got {names!r:.80}")
-        shards = sorted(set(names.values()))
-        files = {name: folder / name for name in shards}
-    else:
+    files = [file for file in weight_files(folder) if file.suffix != ".json"]
+    if not files:
         raise FileNotFoundError(f"{folder}: expected model.safetensors or its index, got neither")
     found: dict[str, Path] = {}
-    for file in files.values():
+    for file in files:
         if file.parent != folder or not file.is_file():
             raise FileNotFoundError(f"{folder}: expected the shard {file.name}, got none")
         try:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+_AFTER_SPACE = (("a", "b"), ("the", "cat"), ("a", "."), ("a", "1"))
+_ATTACHED = (("a", "."), ("a", ","), ("a", ")"), ("1", "%"))
+"""Pairs of texts by which a tokeniser is asked what it does with a text by itself."""
+
 
 class TextTokenizer:
     """Text to ids, and words to ids that know their word.
 
+    Tokenisers differ in what they make of a text that stands by itself: those of SentencePiece's kind (Llama 2) put a
+    space before it, so that a full stop alone is another piece than one that is attached to a word. Where that is so,
+    words are found in the whole text by their places, and not tokenised by themselves.
+
     Args:
         tokenizer: of the library ``tokenizers``; its padding and truncation are turned off.
+
+    Raises:
+        ValueError: if neither texts with a space before them nor texts without one can be joined: the pieces of a text
+            then depend on what stands before a space.
 
     Attributes:
         prefix: ids that the model puts before a text, such as BERT's [CLS].
         suffix: ids that it puts behind, such as [SEP].
         special: ids of tokens that no text contains.
-        punctuation: ids of the full stop and the comma, with and without a space before them.
+        punctuation: ids of the full stop and the comma, with and without a space before them, and attached to a word.
+        adds_space: whether it puts a space before every text.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -34,8 +47,29 @@ class TextTokenizer:
         start = next(i for i in range(len(whole) - len(bare) + 1) if whole[i : i + len(bare)] == bare)
         self.prefix = tuple(whole[:start])
         self.suffix = tuple(whole[start + len(bare) :])
-        pieces = (self.encode(text) for text in (".", " .", ",", " ,"))
+        tails = [self._attached(*pair) for pair in _ATTACHED]
+        self.adds_space = any(
+            tail is not None and tail != self.encode(text)
+            for tail, (_, text) in zip(tails, _ATTACHED, strict=True)
+        )
+        self._joint = "" if self.adds_space else " "
+        for first, second in _AFTER_SPACE:
+            whole, parts = self.encode(f"{first} {second}"), (first, self._joint + second)
+            if whole != [id for part in parts for id in self.encode(part)]:
+                raise ValueError(
+                    f"tokenizer: expected the pieces of {first!r} and of {second!r} in {first + ' ' + second!r}, got "
+                    f"{self.pieces(whole)}"
+                )
+        pieces = [self.encode(text) for text in (".", " .", ",", " ,")]
+        pieces += [tail for tail, (_, text) in zip(tails, _ATTACHED, strict=True) if tail and text in ".,"]
         self.punctuation = frozenset(ids[0] for ids in pieces if len(ids) == 1)
+
+    def _attached(self, first: str, second: str) -> list[int] | None:
+        """Ids of a text that is attached to another; None where a piece holds some of both."""
+        found = self._tokenizer.encode(first + second, add_special_tokens=False)
+        if any(start < len(first) < end for start, end in found.offsets):
+            return None
+        return [id for id, (start, _) in zip(found.ids, found.offsets, strict=True) if start >= len(first)]
 
     @property
     def vocab_size(self) -> int:
@@ -50,12 +84,24 @@ class TextTokenizer:
         """Ids of many texts, without those that the model puts around them."""
         return [found.ids for found in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
+    def encode_joined(self, texts: Iterable[str], least: int | None = None) -> list[int]:
+        """Ids of texts joined by spaces, of the first ones that have ``least`` or of all; nothing is put around."""
+        ids: list[int] = []
+        for text in texts:
+            ids += self.encode(f"{self._joint}{text}" if ids else text)
+            if least is not None and len(ids) >= least:
+                break
+        return ids
+
     def around(self, ids: Sequence[int]) -> list[int]:
         """Ids with what the model puts around a text."""
         return [*self.prefix, *ids, *self.suffix]
 
     def encode_words(self, words: Sequence[str], spaces: Sequence[bool]) -> tuple[list[int], list[int]]:
-        """Ids of a sentence given as words, each tokenised by itself, and the word of every id.
+        """Ids of a sentence given as words, and the word of every id.
+
+        Each word is tokenised by itself, so that no piece is of two words. That is not possible for a tokeniser that
+        `adds_space`: there the whole sentence is, and a piece that holds some of two words is of the first one.
 
         Args:
             words: in order.
@@ -69,15 +115,22 @@ class TextTokenizer:
             f" {word}" if space and i else word
             for i, (word, space) in enumerate(zip(words, spaces, strict=True))
         ]
-        pieces = self.encode_all(texts)
-        ids = self.around([id for own in pieces for id in own])
-        owners = [i for i, own in enumerate(pieces) for _ in own]
-        return ids, [-1] * len(self.prefix) + owners + [-1] * len(self.suffix)
+        if self.adds_space:
+            found = self._tokenizer.encode("".join(texts), add_special_tokens=False)
+            owner_at = [
+                i for i, text in enumerate(texts) for _ in text
+            ]  # the space before a word is the word's
+            inner, owners = found.ids, [owner_at[start] for start, _ in found.offsets]
+        else:
+            pieces = self.encode_all(texts)
+            inner = [id for own in pieces for id in own]
+            owners = [i for i, own in enumerate(pieces) for _ in own]
+        return self.around(inner), [-1] * len(self.prefix) + owners + [-1] * len(self.suffix)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id stands for, for people: a space before a piece is shown as it is."""
         names = (self._tokenizer.id_to_token(id) or "?" for id in ids)
-        return [name.replace("Ġ", " ").replace("Ċ", "\\n") for name in names]
+        return [name.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\\n") for name in names]
 
 
 def from_file(path: Path) -> TextTokenizer:

@@ -60,12 +60,7 @@ def sequences(
     found: list[list[int]] = []
     starts = spread(count, len(passages))
     for start in starts:
-        ids: list[int] = []
-        for passage in passages[start:]:
-            ids += tokenizer.encode(passage if not ids else f" {passage}")
-            if len(ids) >= length:
-                break
-        whole = tokenizer.around(ids)
+        whole = tokenizer.around(tokenizer.encode_joined(passages[start:], length))
         if len(whole) >= length:
             found.append(whole[:length])
     if not found:

@@ -9,7 +9,7 @@ from typing import Any
 from experiments import verses
 from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.points import Record
-from experiments.pretrained import folder_files, installed, not_installed
+from experiments.pretrained import input_files, installed, not_installed
 from experiments.pruning import figures, table, units
 from experiments.pruning.config import PRESETS, PruningConfig, resolve
 from experiments.pruning.records import onset_rows, summary
@@ -56,8 +56,7 @@ class Pruning(Experiment[PruningConfig]):
 
     def input_files(self, config: PruningConfig) -> list[str]:
         """The user's text, and the files of models that are folders."""
-        files = [] if config.text in ("", "sample") else verses.text_files(config.text)
-        return files + folder_files(config.models)
+        return input_files(config.models, config.text, sample="sample")
 
     def left_out(self, config: PruningConfig) -> list[Record]:
         """Models that are not installed; everything where there is no text."""

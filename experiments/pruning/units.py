@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments.points import Kind, Record
-from experiments.pretrained import forward
+from experiments.pretrained import forward, sizes
 from experiments.pruning.config import PruningConfig
 from experiments.pruning.data import pairs, sequences
 from experiments.pruning.gating import train_gates
@@ -179,18 +179,6 @@ KINDS = {
         values=("fraction_pruned", "seed"),
     ),
 }
-SIZES: dict[str, tuple[int, int, int]] = {"minilm-l6": (6, 12, 12), "smollm2-135m": (30, 9, 3)}
-"""Layers, heads and key/value heads of the models that have a name: known before they are loaded."""
-
-
-def sizes(model: str) -> tuple[int, int, int]:
-    """Layers, heads and key/value heads of a model."""
-    if model in SIZES:
-        return SIZES[model]
-    from experiments.pretrained import load
-
-    config = load(model).config
-    return config.num_layers, config.num_heads, config.num_kv_heads
 
 
 def grid(config: PruningConfig) -> list[Any]:
@@ -199,7 +187,8 @@ def grid(config: PruningConfig) -> list[Any]:
     for model in config.models:
         shared: dict[str, Any] = {"model": model, "text": config.text}
         shared |= {"num_tokens": config.num_tokens, "length": config.length}
-        num_layers, num_heads, num_kv_heads = sizes(model)
+        size = sizes(model)
+        num_layers, num_heads, num_kv_heads = size.num_layers, size.num_heads, size.num_kv_heads
         places: list[dict[str, Any]] = [
             {"layer": i, "head": j} for i in range(num_layers) for j in range(num_heads)
         ]

@@ -11,6 +11,10 @@ from theory.rank import PATTERNS
 
 STORAGE_BITS = {"bfloat16": 8, "float16": 11, "float32": 24}
 """Bits of the significand of each precision, the hidden one included."""
+BLOCK = 1024
+"""Queries on the circle that are computed at once."""
+MOST_KEYS = 2**16
+"""On the circle: a block of weights takes 256 MB in float32, and a few such are alive."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class RankConfig:
         lengths: n, queries and keys of these patterns.
         head_dims: d_k; those of n - 1 and more are left out, n - 2 and n - 1 added.
         bounds: on ``|q_i| |k_j|``, each beside the unbounded heads.
-        real_lengths: tokens of the text whose maps are approximated, without a bound. Needs MiniLM.
+        real_lengths: tokens of the text whose maps are approximated. Needs MiniLM.
         real_head_dims: d_k for maps.
         real_maps: how many maps, from all layers in turn.
         seeds: of patterns with chance in them, and of random starts.
@@ -111,6 +115,11 @@ def _check(config: RankConfig) -> None:
     checks.known(config, patterns=PATTERNS, circle_dtypes=STORAGE_BITS)
     checks.within(config, lengths=(6, 70))
     checks.least(config, circle_lengths=3)
+    if max(config.circle_lengths, default=0) > MOST_KEYS:
+        raise ValueError(
+            f"circle_lengths: expected at most {MOST_KEYS:,}, as the weights of {BLOCK:,} queries over all keys are "
+            f"held at once, got {max(config.circle_lengths):,}"
+        )
     if config.circle_miss >= 0.5:
         raise ValueError(f"circle_miss: expected less than 1/2, got {config.circle_miss}")
     if config.lengths:

@@ -11,19 +11,17 @@ from matplotlib.axes import Axes
 from experiments import style
 from experiments.drawing import Drawn
 from experiments.rank.maps import MODEL
-from experiments.rank.table import NAMES
+from experiments.rank.table import NAMES, SHOWN
 from experiments.reading import Record, records, seed_range, select
-from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, Look
+from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
 from theory.rank import circle_scale, least_planar_scale
 
 FLOOR = 1e-10
 """Divergences are drawn no lower: an exact pattern is met to rounding."""
 
-_FREE = Look("best head", BLUE, "o")
-_BOUNDED = {
-    index: Look("", color, marker, filled=False)
-    for index, (color, marker) in enumerate(((VERMILLION, "s"), (GREEN, "D"), (ORANGE, "v")))
-}
+_FREE = Look("best head known", BLUE, "o")
+_COLORS, _MARKERS = (VERMILLION, GREEN, ORANGE, PURPLE, SKY), ("s", "D", "v", "^")
+_SEARCH = Look("best of searches, where worse", BLACK, "*", filled=False)
 _TRUNCATED = Look("truncated logits", GREY, "x")
 _EXACT: dict[str, Any] = {"color": BLACK, "linewidth": 0.9, "linestyle": "-"}
 _CLOSED: dict[str, Any] = style.PREDICTION | {"color": VERMILLION}
@@ -43,7 +41,9 @@ def divergence(data: Mapping[str, Any]) -> Drawn:
         return None
     columns = min(4, len(shown))
     lines = -(-len(shown) // columns)
-    figure, grid = style.grid(lines, columns, style.DOUBLE_WIDTH, 0.5 + 1.75 * lines, sharey=True)
+    figure, grid = style.grid(
+        lines, columns, style.DOUBLE_WIDTH, 0.5 + 1.75 * lines + 0.5 * (lines == 1), sharey=True
+    )
     bounds = sorted({row["bound"] for row in rows if row["bound"] is not None})
     for index, axes in enumerate(grid.flat):
         if index >= len(shown):
@@ -59,9 +59,11 @@ def divergence(data: Mapping[str, Any]) -> Drawn:
         line[0].set_ylabel("divergence (nats a row)")
     handles = [style.handle(_FREE)]
     handles += [
-        style.handle(_BOUNDED[index], f"best head, $|q||k| \\leq {bound:g}$")
-        for index, bound in enumerate(bounds[: len(_BOUNDED)])
+        style.handle(_bounded(index), f"best head known, $|q||k| \\leq {bound:g}$")
+        for index, bound in enumerate(bounds)
     ]
+    if any(_worse(row) for row in rows):
+        handles.append(style.handle(_SEARCH, linestyle="none"))
     handles.append(style.handle(_TRUNCATED, linestyle=":"))
     handles.append(style.line_handle("exact from here on (theorem)", _EXACT))
     if any(row["floor_kl"] for row in rows):
@@ -70,15 +72,15 @@ def divergence(data: Mapping[str, Any]) -> Drawn:
     counts = [row["num_seeds"] for row in rows if row["pattern"] != MODEL]
     caption = (
         "Kullback-Leibler divergence of the best known head of size d_k from a pattern, in nats a row, at the largest "
-        "length n. A head that was found at a smaller size or under a smaller bound counts at larger ones, and without "
-        f"a bound, where the search found none better. Points: median over {seed_range(counts)} (MiniLM: over maps of "
-        "different layers and heads), bars: from "
-        "the least to the largest. What the optimiser finds is an upper bound. Black line: rank of the centred log, "
-        "from which on a head has the pattern exactly (theorem). A permutation is not positive and never met, only "
-        "approached: without a bound to any precision from d_k = 2 on (theorem), which descent does not always find "
-        "at 2; it stops where the slope is 1e-8. Dashed: the least divergence of any bounded head from a permutation "
-        "(theorem); cross: points on a circle with the same bound. Grey crosses: the centred log cut to d_k singular "
-        "values. Divergences below 1e-10 are drawn there."
+        "length n. Known: found by a search, at this size and bound or smaller ones, or constructed (for permutations "
+        f"a circle and a simplex). Points: median over {seed_range(counts)} (MiniLM: over maps of different layers and "
+        "heads), bars: from the least to the largest; all are upper bounds. Stars: the median of what searches found, "
+        "where it is above 1e-8 and a construction better by 10%. Black line: rank of the centred log, from which on a "
+        "head has the pattern exactly (theorem). A permutation is not positive and never met, only approached: without "
+        "a bound to any precision from d_k = 2 on (theorem: the circle, drawn at 1e-10), which descent does not always "
+        "find at 2; it stops where the slope is 1e-8. Dashed: the least divergence of any bounded head from a "
+        "permutation (theorem); cross: points on a circle with the same bound. Grey crosses: the centred log cut to "
+        "d_k singular values. Divergences below 1e-10 are drawn there."
     )
     return figure, caption
 
@@ -96,15 +98,19 @@ def _divergence_panel(axes: Axes, rows: Sequence[Record], bounds: Sequence[float
             linestyle=":",
             linewidth=0.7,
         )
-    for index, bound in enumerate(bounds[: len(_BOUNDED)]):
+    for index, bound in enumerate(bounds):
         own = select(rows, bound=bound)
-        _points(axes, own, _BOUNDED[index])
+        _points(axes, own, _bounded(index))
         if own and own[0]["floor_kl"]:
-            color = _BOUNDED[index].color
+            color = _bounded(index).color
             line: dict[str, Any] = _CLOSED | {"color": color}
             axes.axhline(own[0]["floor_kl"], **line)
             axes.plot([2], [own[0]["circle_kl"]], "+", color=color, markersize=9, zorder=4)
     _points(axes, free, _FREE)
+    for row in filter(_worse, rows):
+        at = row["head_dim"], max(FLOOR, row["median_search_kl"])
+        color = (_FREE if row["bound"] is None else _bounded(bounds.index(row["bound"]))).color
+        axes.plot(*at, _SEARCH.marker, color=color, markerfacecolor="white", markersize=7, zorder=4)
     sizes = {row[f"{end}_minimal_head_dim"] for row in rows for end in ("least", "largest")} - {None}
     for size in sizes:
         axes.axvline(size, zorder=0.6, **_EXACT)
@@ -114,6 +120,16 @@ def _divergence_panel(axes: Axes, rows: Sequence[Record], bounds: Sequence[float
     axes.set_ylim(FLOOR / 4, 20)
     axes.set_yticks([1e-9, 1e-6, 1e-3, 1])
     style.plain_log_ticks(axes.xaxis, style.powers_of_two(1, max(row["head_dim"] for row in rows)))
+
+
+def _bounded(index: int) -> Look:
+    """Of the bound of this number: 20 looks that differ, with 5 colours and 4 markers."""
+    return Look("", _COLORS[index % len(_COLORS)], _MARKERS[index % len(_MARKERS)], filled=False)
+
+
+def _worse(row: Record) -> bool:
+    """Whether a construction is visibly better than what the searches found, and these were not finished."""
+    return row["median_search_kl"] > max(SHOWN, 1.1 * row["median_kl"])
 
 
 def _points(axes: Axes, rows: Sequence[Record], look: Look) -> None:

@@ -12,7 +12,7 @@ from experiments.rank.claims import claim_rows
 
 
 def summary(rows: Rows) -> Rows:
-    """Curves (one row for a pattern, length, bound and head size, of the best known heads), limits, claims."""
+    """Curves (one row for a pattern, length, bound and head size: best known heads, searches), limits, claims."""
     curves = _curves(best_known(rows["points"]))
     limits = _limits(rows["circle"])
     return {"curves": curves, "limits": limits, "claims": claim_rows(rows, curves, limits)}
@@ -26,6 +26,7 @@ def _curves(points: Sequence[Record]) -> list[Record]:
     curves = []
     for (pattern, n, bound, head_dim), own in groups.items():
         required = [row["minimal_head_dim"] for row in own if row["minimal_head_dim"] is not None]
+        logits = [row["max_logit"] for row in own if row["max_logit"] is not None]
         truncated = [row["truncated_kl"] for row in own if row["truncated_kl"] is not None]
         curves.append(
             {
@@ -36,9 +37,12 @@ def _curves(points: Sequence[Record]) -> list[Record]:
                 "median_kl": median(row["kl"] for row in own),
                 "least_kl": min(row["kl"] for row in own),
                 "largest_kl": max(row["kl"] for row in own),
+                "median_search_kl": median(row["search_kl"] for row in own),
+                "least_search_kl": min(row["search_kl"] for row in own),
+                "largest_search_kl": max(row["search_kl"] for row in own),
                 "median_truncated_kl": median(truncated) if truncated else None,
                 "median_uniform_kl": median(row["uniform_kl"] for row in own),
-                "median_max_logit": median(row["max_logit"] for row in own),
+                "median_max_logit": median(logits) if logits else None,
                 "least_minimal_head_dim": min(required, default=None),
                 "largest_minimal_head_dim": max(required, default=None),
                 "floor_kl": own[0]["floor_kl"],

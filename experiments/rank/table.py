@@ -66,7 +66,9 @@ def kl_cells(data: Mapping[str, Any]) -> Cells | None:
     columns = ("pattern", "n", "B", "exact\nsize", "0", *(str(k) for k in sizes), "n - 1")
     note = (
         "Divergence of the best head known from the pattern, in nats a row (median over seeds or maps; 0: below 1e-8). "
-        "Known: the best that any search found which is of this size and bound or smaller ones, and so allowed here. "
+        "Known: the best head of this size and bound or smaller ones, and so allowed here, that any search found or "
+        "that is constructed (permutations: the circle from 2 on, as near as wanted without a bound, and the simplex "
+        "at n - 1). "
         "B: bound on |q| |k|. Exact size: rank of the centred log; a permutation has none. d_k = 0: uniform attention."
     )
     return Cells("Divergence by head size d_k", columns, tuple(lines), note)
@@ -105,8 +107,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a run that prose may name, without the name of the source.
 
     ``kl.random.n32.d8``: median divergence (``kl.permutation.n32.b10.d2`` with a bound; ``-truncated``,
-    ``-share``: of uniform attention's; ``-max-logit``; ``-met``: runs below 1e-8); ``exact.random.n32``: exact size;
-    ``guaranteed.bfloat16``, ``right.``, ``wrong.``, ``half.``: keys of the circle; ``scale.n1024`` and
+    ``-share``: of uniform attention's; ``-max-logit``; ``-met``: searches below 1e-8); ``exact.random.n32``: exact
+    size; ``guaranteed.bfloat16``, ``right.``, ``wrong.``, ``half.``: keys of the circle; ``scale.n1024`` and
     ``least-scale.n1024``: the logits it needs; ``softmax-rank.d4``, ``claims.held``, ``claims.judged``, ``num-runs``.
     """
     points = best_known(records(data, "points"))
@@ -119,9 +121,11 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         out[name] = nats(row["median_kl"])
         out[f"{name}-truncated"] = nats(row["median_truncated_kl"])
         out[f"{name}-share"] = f"{100 * row['median_kl'] / row['median_uniform_kl']:.2g}%"
-        out[f"{name}-max-logit"] = f"{row['median_max_logit']:,.0f}"
+        out[f"{name}-max-logit"] = (
+            "–" if row["median_max_logit"] is None else f"{row['median_max_logit']:,.0f}"
+        )
         wanted = {key: row[key] for key in ("pattern", "n", "bound", "head_dim")}
-        met = [point["kl"] < SHOWN for point in select(points, **wanted)]
+        met = [point["search_kl"] < SHOWN for point in select(points, **wanted)]
         out[f"{name}-met"] = f"{sum(met)} of {len(met)}"
     for row in records(data, "limits"):
         for name, field in (

@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.points import Kind, Point, Record
 from experiments.rank import maps
-from experiments.rank.config import STORAGE_BITS, RankConfig
+from experiments.rank.config import BLOCK, STORAGE_BITS, RankConfig
 from mha_jax import attention_weights
 from theory.problems import seeded_rng
 from theory.rank import (
@@ -141,7 +141,8 @@ def grid(config: RankConfig) -> list[Point]:
     for n in real:
         sizes = sorted(k for k in config.real_head_dims if k < n)
         points += [
-            RankPoint(maps.MODEL, n, max(sizes), head_dim=k, seed=seed, **shared)
+            RankPoint(maps.MODEL, n, max(sizes), head_dim=k, seed=seed, bound=bound, **shared)
+            for bound in (None, *config.bounds)
             for k in sizes
             for seed in range(config.real_maps)
         ]
@@ -274,10 +275,10 @@ def _on_circle(point: CirclePoint) -> Record:
     scale = circle_scale(point.n, point.miss)
     stored = [jnp.asarray(x, point.dtype).astype(jnp.float32)[:, None, :] for x in (query, key)]
     least, right = 1.0, 0
-    for start in range(0, len(targets), 1024):
-        part: Any = attention_weights(stored[0][start : start + 1024], stored[1], scale=scale)[0]
+    for start in range(0, len(targets), BLOCK):
+        part: Any = attention_weights(stored[0][start : start + BLOCK], stored[1], scale=scale)[0]
         weights = np.array(part)
-        rows, own = np.arange(len(weights)), targets[start : start + 1024]
+        rows, own = np.arange(len(weights)), targets[start : start + BLOCK]
         target = weights[rows, own].copy()
         weights[rows, own] = -1
         least = min(least, float(target.min()))

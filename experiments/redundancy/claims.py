@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments import points
 from experiments.claims import Claim, Verdict, judged
+from experiments.intervals import Interval, student
 from experiments.reading import Record, select
 from experiments.translation.model import ATTENTIONS
 
@@ -82,6 +83,28 @@ def _early_order(curves: Curves) -> Verdict | None:
         return None
     found = f"{early.mean():+.3f} of the gain at the first checkpoint, {late.mean():+.3f} at the end"
     return bool(early.mean() < late.mean()), found
+
+
+def time_differences(curves: Curves) -> list[tuple[str, Interval, str]]:
+    """Of every model the last checkpoint minus the first: BLEU kept without `LATE` of the heads, and the margin of I_h.
+
+    Returns:
+        What, mean and interval, format of the numbers; none of fewer than two models, which have no interval.
+    """
+    found: list[tuple[str, Interval, str]] = []
+    own = by_time(curves, "importance", "bleu")
+    if len(own) > 1 and all(LATE in curve["fraction_pruned"] for curve in own):
+        at = own[0]["fraction_pruned"].index(LATE)
+        first, last = (np.array(curve["bleu_by_seed"])[:, at] for curve in (own[0], own[-1]))
+        if len(first) == len(last) > 1:
+            what = f"share of the BLEU kept without {LATE:.0%} of the heads by I_h"
+            found.append((what, student(list(last - first)), ".2f"))
+    early, late = _margins(curves, 0), _margins(curves, -1)
+    several = len(by_time(curves, "importance", "gain")) > 1
+    if several and early is not None and late is not None and len(early) == len(late) > 1:
+        what = "share of the gain kept by I_h over that in random order"
+        found.append((what, student(list(late - early)), ".3f"))
+    return found
 
 
 def _source(curves: Curves) -> Verdict | None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments import claims
+from experiments.intervals import Interval, signed
 from experiments.reading import Record, records
-from experiments.redundancy.claims import kept_at
+from experiments.redundancy.claims import kept_at, time_differences
 from experiments.tables import Cells, markdown_of
 
 _NOTE = "Expected: written down before the runs (`experiments/redundancy/__init__.py`)."
@@ -64,7 +65,30 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     return claims.claims_cells(data, _NOTE)
 
 
-BLOCKS = {"curves": markdown_of(curves_cells), "claims": markdown_of(claims_cells)}
+def differences_cells(data: Mapping[str, Any]) -> Cells | None:
+    """What the models resolve of expectations that compare the first checkpoint with the last. None without both."""
+    found = time_differences(records(data, "curves"))
+    if not found:
+        return None
+    lines = tuple((what, signed(value, form), _sign(value)) for what, value, form in found)
+    note = (
+        "Of every model the last checkpoint minus the first, mean and Student's 95% interval. The verdicts are on "
+        "means, by the rule as it was written down; what is undecided here is neither shown nor contradicted."
+    )
+    return Cells(
+        "Resolved by the models?", ("last minus first", "difference", "at the end it is"), lines, note
+    )
+
+
+def _sign(found: Interval) -> str:
+    return "undecided" if found.low <= 0 <= found.high else "larger" if found.low > 0 else "smaller"
+
+
+BLOCKS = {
+    "differences": markdown_of(differences_cells),
+    "curves": markdown_of(curves_cells),
+    "claims": markdown_of(claims_cells),
+}
 """Tables by name, for `experiments.readme`."""
 
 

@@ -40,7 +40,9 @@ def cards(rows: Sequence[Row], root: Path, shown: dict[Path, str]) -> str:
 
 
 def _card(row: Row, root: Path, shown: dict[Path, str]) -> str:
-    where = _list("where", row.where) + _list("not", row.not_where) if row.verdict == HOLDS_WHERE else ""
+    kinds = {"where": row.where, "not": row.not_where, "undecided": row.undecided}
+    kinds = {word: parts for word, parts in kinds.items() if parts}
+    where = "".join(_list(word, parts) for word, parts in kinds.items()) if len(kinds) > 1 else ""
     path = root / figure_of(row, root)
     name = shown.get(path)
     figure = f' · <a href="#{name}">figure</a>' if name else ""

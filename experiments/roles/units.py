@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from experiments.points import Kind, Record
-from experiments.pretrained import PretrainedModel, load, random_weights
+from experiments.pretrained import PretrainedModel, load, random_weights, sizes
 from experiments.roles import dependency, mds, measure, text, treebank
-from experiments.roles.config import RELATIONS, RolesConfig, sizes
+from experiments.roles.config import RELATIONS, RolesConfig
 
 CONTROL_SEED = 0
 EXAMPLE = "She opened the letter slowly, read it twice, and put it back into her coat."
@@ -147,9 +147,9 @@ KINDS = {
 
 def head_points(config: RolesConfig, model: str, *, control: bool = False) -> list[HeadPoint]:
     """All heads of a model; none where nothing can be measured."""
-    layers, heads, causal = sizes(model)
+    size = sizes(model)
     there = text.available(config.text)
-    if not there and not causal:
+    if not there and not size.causal:
         return []
     segments = config.control_segments if control else config.num_segments
     kind = ControlHeadPoint if control else HeadPoint
@@ -161,11 +161,11 @@ def head_points(config: RolesConfig, model: str, *, control: bool = False) -> li
             config.text if there else None,
             segments if there else None,
             config.segment_length if there else None,
-            config.repeated_sequences if causal else None,
-            config.repeated_length if causal else None,
+            config.repeated_sequences if size.causal else None,
+            config.repeated_length if size.causal else None,
         )
-        for layer in range(layers)
-        for head in range(heads)
+        for layer in range(size.num_layers)
+        for head in range(size.num_heads)
     ]
 
 
@@ -209,11 +209,11 @@ def _heads(model: PretrainedModel, points: Sequence[HeadPoint]) -> list[Record]:
     params = _parameters(model, control=isinstance(first, ControlHeadPoint))
     scores: dict[str, Any] = {}
     if first.text is not None and first.num_segments and first.segment_length:
-        length = _length(model, first.segment_length)
-        pieces = text.segments(model.tokenizer, text.passages(first.text), length, first.num_segments)
-        scores = measure.text_scores(model, params, pieces, length)
-        if not model.config.causal:
-            del scores["sink"]
+        passages = text.passages(first.text)
+        pieces = text.segments(model.tokenizer, passages, first.segment_length, first.num_segments)
+        scores = measure.text_scores(model, params, pieces, first.segment_length)
+        for name in _not_of(model):
+            del scores[name]
     num_tokens = scores.pop("num_tokens", None)
     if first.repeated_sequences and first.repeated_length:
         scores |= measure.repeated_scores(model, params, first.repeated_sequences, first.repeated_length)
@@ -228,19 +228,25 @@ def _heads(model: PretrainedModel, points: Sequence[HeadPoint]) -> list[Record]:
     return records
 
 
+def _not_of(model: PretrainedModel) -> list[str]:
+    """Scores on a text that do not apply: a causal model sees nothing behind a token, and only there is a sink."""
+    names = ["next"] if model.config.causal else ["sink"]
+    return names if model.tokenizer.suffix else [*names, "separator"]
+
+
 def _dependencies(model: PretrainedModel, points: Sequence[DependencyPoint]) -> list[Record]:
     first = points[0]
     params = _parameters(model, control=isinstance(first, ControlPoint))
     sentences = dependency.chosen(treebank.read(first.ud), first.num_sentences)
     relations = [point.relation for point in points]
-    counts = dependency.count(model, params, sentences, relations, _length(model, first.sentence_length))
+    counts = dependency.count(model, params, sentences, relations, first.sentence_length)
     return list(dependency.rows(first.model, relations, counts))
 
 
 def _distances(model: PretrainedModel, point: DistancePoint) -> Record:
-    length = _length(model, point.segment_length)
-    pieces = text.segments(model.tokenizer, text.passages(point.text), length, point.num_segments)
-    found, num_tokens = measure.distances(model, pieces, length)
+    passages = text.passages(point.text)
+    pieces = text.segments(model.tokenizer, passages, point.segment_length, point.num_segments)
+    found, num_tokens = measure.distances(model, pieces, point.segment_length)
     places, stress = mds.scale(found)
     return {
         "model": point.model,
@@ -267,7 +273,7 @@ def near_and_far(found: np.ndarray, num_heads: int, num_kv_heads: int) -> dict[s
 
 
 def _examples(model: PretrainedModel, points: Sequence[ExamplePoint]) -> list[Record]:
-    most = _length(model, 128)
+    most = model.config.max_length
     (whole,) = text.segments(model.tokenizer, (EXAMPLE,), most, 1)
     repeated = (2 * model.tokenizer.encode(EXAMPLE)[:REPEATED_WORDS])[:most]
     records = []
@@ -294,11 +300,6 @@ def unpack(packed: str) -> np.ndarray:
     matrix = np.zeros((size, size))
     matrix[np.triu_indices(size, 1)] = values
     return matrix + matrix.T
-
-
-def _length(model: PretrainedModel, length: int) -> int:
-    """A length that the model's positions allow."""
-    return min(length, model.config.max_length)
 
 
 def _rounded(value: Any) -> float:

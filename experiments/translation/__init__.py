@@ -43,7 +43,7 @@ Parameters are counted, flops are what XLA says of the compiled step (none where
 
 Modules: `config`, `data` (pairs), `subwords`, `rows` (of packed pairs), `counts` (of pairs), `model`, `training`,
 `search` (beam search), `scoring`, `plan` (settings, points, the rule for learning rates), `units` (what a batch
-computes), `records`, `claims`, `published`, `figures`, `table`, `experiment`.
+computes), `records`, `claims`, `published`, `figures`, `table`, `differences` (what the seeds resolve), `experiment`.
 """
 
 from experiments.translation.config import PRESETS, TranslationConfig

@@ -10,8 +10,10 @@ from typing import Any
 from experiments import claims
 from experiments.reading import Record, records, select
 from experiments.tables import Cells, markdown_of
+from experiments.translation import differences
 from experiments.translation.counts import COUNTS
 from experiments.translation.data import COPY
+from experiments.translation.differences import differences_cells
 
 MEANINGS = {
     "A": "heads, fixed width",
@@ -164,7 +166,8 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     """What was expected and what came out. None where nothing was run that could tell."""
     note = (
         "Expected: written down before the runs (`experiments/translation/__init__.py`). Verdicts here are on means "
-        "over seeds (quick: one seed); CLAIMS.md asks for intervals apart as well, so the two may differ."
+        "over seeds (quick: one seed), by the rule as it was written down, whether or not the seeds resolve it; "
+        "CLAIMS.md asks for intervals as well and says what is undecided, so the two may differ."
     )
     return claims.claims_cells(data, note)
 
@@ -173,6 +176,7 @@ BLOCKS = {
     "text": markdown_of(text_cells),
     "settings": markdown_of(settings_cells),
     "baselines": markdown_of(baselines_cells),
+    "differences": markdown_of(differences_cells),
     "claims": markdown_of(claims_cells),
 }
 """Tables by name, for `experiments.readme`."""
@@ -185,7 +189,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     the arm's least; ``best.A``: its head count (B: head size); ``spread.A``: largest over least perplexity;
     ``flops.A.h32``: of a step, over those of one head; ``untrained.bleu``, ``copy.bleu``;
     ``text.test_cut`` and the other counts of the text; ``text.trained_on``: pairs;
-    ``params.A.h8.k16`` in millions; ``steps``, ``num-runs``; ``claims.held``, ``claims.judged``.
+    ``params.A.h8.k16`` in millions; ``steps``, ``num-runs``; ``claims.held``, ``claims.judged``; what
+    `experiments.translation.differences` has.
     """
     rows = [row for row in records(data, "settings") if row["perplexity"] is not None]
     out = {"num-runs": str(len(records(data, "points")))}
@@ -214,4 +219,4 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         out["text.trained_on"] = f"{row['train_pairs'] - row['train_too_long']:,}"
     for row in records(data, "baselines"):
         out |= {f"{name}.bleu": f"{row[f'{name}_bleu']:.1f}" for name in ("untrained", "copy")}
-    return out | claims.claim_values(data)
+    return out | differences.values(data) | claims.claim_values(data)

@@ -1,6 +1,7 @@
 """The audit: graphs over types by hand, a small folder model from end to end, verdicts, figures."""
 
 import json
+import re
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,8 @@ from experiments.audit.config import PRESETS, AuditConfig, resolve
 from experiments.audit.experiment import EXPERIMENT
 from experiments.audit.graphs import content_positions, contexts_of, type_graph
 from experiments.audit.weights import query_key_weights, random_singular_values, table_rank
-from experiments.pretrained import ModelConfig, PretrainedModel, forward
+from experiments.pretrained import SIZES, ModelConfig, PretrainedModel, Sizes, forward
+from experiments.roles.text import whole_pieces
 from theory.bounds import partition_max_edges, partition_total_key_dim
 from theory.spectra import effective_rank, stable_rank
 
@@ -34,6 +36,9 @@ class Words:
 
     def encode_all(self, texts):
         return [[int(word) for word in text.split()] for text in texts]
+
+    def encode_joined(self, texts):
+        return self.encode_all([" ".join(texts)])[0]
 
 
 def _model(causal=False, seed=0):
@@ -129,7 +134,7 @@ def test_a_repeated_type_is_one_chance():
 
 
 def test_contexts_are_whole_and_from_all_over_the_text(text):
-    found = contexts_of(_model(), text, 6, 7)  # type: ignore[arg-type]
+    found = contexts_of(Words(), text, 6, 7)  # type: ignore[arg-type]
     assert found.shape == (6, 7)
     assert (found[:, 0] == 1).all()
     assert (found[:, -1] == 2).all()
@@ -137,14 +142,28 @@ def test_contexts_are_whole_and_from_all_over_the_text(text):
     assert found[0, 1:-1].tolist() == [int(word) for word in lines[0].split()[:5]]
     assert found[-1, 1:-1].tolist() == [int(word) for word in lines[9].split()[5:10]]  # the rest is held out
     with pytest.raises(ValueError, match="num_contexts: expected at most the text's 20, got 21"):
-        contexts_of(_model(), text, 21, 7)  # type: ignore[arg-type]
+        contexts_of(Words(), text, 21, 7)  # type: ignore[arg-type]
     assert content_positions(_model(), found).sum() == 6 * 5
     assert not content_positions(_model(causal=True), found[:, 1:])[:, 0].any()
 
 
+def test_lines_within_sentences_are_joined(text, tmp_path):
+    """A file with a line break behind every few words has the contexts of the same file without."""
+    lines = Path(text).read_text().splitlines()[:10]  # the last one is held out
+    words = " ".join(lines).split()
+    wrapped = tmp_path / "wrapped.txt"
+    wrapped.write_text("\n".join(" ".join(words[i : i + 4]) for i in range(0, len(words), 4)) + 4 * "\n2")
+    found = contexts_of(Words(), str(wrapped), 28, 7)  # type: ignore[arg-type]
+    assert found[:, 1:-1].ravel().tolist() == [int(word) for word in words]
+    mixed = [lines[0], "3 4", "5 6 7 8", "9", lines[1]]  # between longer passages short ones are one
+    pieces = [ids[1:-1] for ids in whole_pieces(Words(), mixed, 7)]  # type: ignore[arg-type]
+    long = [[int(word) for word in line.split()] for line in mixed[::4]]
+    assert pieces == [long[0][:5], long[0][5:10], [3, 4, 5, 6, 7], long[1][:5], long[1][5:10]]
+
+
 def test_attention_is_the_models_own(text):
     model = _model()
-    contexts = contexts_of(model, text, 10, 7)
+    contexts = contexts_of(model.tokenizer, text, 10, 7)
     found = graphs.most_attended(model, contexts)  # 8 and 2: the last batch is filled up
     tokens, lengths = jnp.asarray(contexts), jnp.full(10, 7)
     weights = forward(model.params, model.config, tokens, lengths, return_weights=True).weights
@@ -220,6 +239,25 @@ def test_each_verdict_can_fail(claim, kind, change):
     assert set(verdicts.values()) == {"held"}
 
 
+def test_how_often_the_text_has_to_be_doubled_is_counted():
+    """Edges times 1.5, items times 1.2 with each doubling, against what the layer holds of as many items."""
+    parts = [
+        {"contexts": c, "items": i, "edges": e} for c, i, e in ((4, 9, 9), (8, 1000, 120), (16, 1200, 180))
+    ]
+    row = {"num_heads": 4, "head_dim": 8, "d_model": 64, "vocab_size": 10**6, "items": 1200, "edges": 180}
+    row |= {"counts": parts}
+    for heads, given, wanted in ((4, None, 3), (2, 2, 1)):
+        held = [partition_max_edges(round(1200 * 1.2**n), 64, heads, 8) for n in range(4)]
+        assert wanted == next(n for n in range(4) if 180 * 1.5**n > held[n])
+        assert records.doublings(row, given) == wanted
+    assert records.doublings(row | {"edges": 10**6}) == 0
+    assert records.doublings(row | {"counts": parts[-1:]}) is None
+    slower = [parts[1] | {"contexts": 4}, parts[2]]  # the same growth over two doublings
+    assert records.doublings(row | {"counts": slower}) == 5
+    none = [parts[2] | {"contexts": 8}, parts[2]]
+    assert records.doublings(row | {"counts": none}) is None
+
+
 def test_figures_and_values_are_made_of_the_records(tmp_path):
     data = _data()
     names = {path.name for path in EXPERIMENT.plot(data, tmp_path, "quick")}
@@ -229,6 +267,11 @@ def test_figures_and_values_are_made_of_the_records(tmp_path):
     assert found["smollm2-135m.median_recurrence"] == "30%"
     assert found["smollm2-135m.layers_beyond"] == "30"
     assert found["claims.held"] == found["claims.judged"] == "4"
+    assert found["minilm-l6.doubling-most"] == "1.90"
+    assert found["minilm-l6.recurrence-least"] == found["minilm-l6.recurrence-most"] == "30%"
+    made = table.claims_cells(data)
+    assert made is not None
+    assert [line[0] for line in made.rows] == ["rank", "vocabulary", "text", "not fixed"]
     without = {"records": {"layers": data["records"]["layers"], "graphs": []}}
     made = without["records"] | records.summary(without["records"])
     assert {row["verdict"] for row in made["claims"]} == {"held", "not_run"}
@@ -241,6 +284,9 @@ def test_a_run_from_the_command_line(tmp_path, text, capsys, monkeypatch):
     here = SimpleNamespace(installed=lambda name: name == "small", load=lambda name: model)
     for module in ("audit.units", "audit.config", "pretrained.load"):
         monkeypatch.setattr(import_module(f"experiments.{module}"), "installed", here.installed)
+    sizes = Sizes(*(getattr(model.config, name) for name in Sizes._fields))
+    monkeypatch.setitem(SIZES, "small", sizes)
+    monkeypatch.setattr("experiments.audit.config.load_tokenizer", lambda name: model.tokenizer)
     monkeypatch.setattr(units, "load", here.load)
     monkeypatch.setattr(EXPERIMENT, "input_files", lambda config: [])
     monkeypatch.setattr(EXPERIMENT, "plots", {})  # drawn above
@@ -253,6 +299,30 @@ def test_a_run_from_the_command_line(tmp_path, text, capsys, monkeypatch):
         needed = partition_total_key_dim(row["items"], row["edges"], 12, 4)
         assert row["needed_total_key_dim"] == (needed if np.isfinite(needed) else None)
     assert "Rank and predicted capacity" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("--length 65", "length: expected at most 64 \\(small has 64 positions\\), got 65"),
+        ("--num-contexts 1000", "num_contexts: expected at most the text's 20, got 1000"),
+        (
+            "--length 200 --models minilm-l6 smollm2-135m --text sample",
+            "num_contexts: expected at most the text's",
+        ),
+    ],
+)
+def test_what_a_model_or_a_text_has_not_is_refused_at_once(monkeypatch, text, asked, said, capsys):
+    model = _model()
+    monkeypatch.setitem(SIZES, "small", Sizes(2, 4, 4, causal=False, max_length=64, vocab_size=23))
+    monkeypatch.setattr("experiments.audit.config.installed", lambda name: True)
+    monkeypatch.setattr("experiments.audit.config.load_tokenizer", lambda name: model.tokenizer)
+    monkeypatch.setattr(Words, "encode_all", lambda self, texts: [[3] * len(text.split()) for text in texts])
+    monkeypatch.setattr(EXPERIMENT, "compute", lambda points: pytest.fail("computed"))
+    command = f"run audit --preset smoke --length 7 --workers 0 --models small --text {text} {asked}"
+    assert cli.main(command.split()) == 2
+    shown = " ".join(capsys.readouterr().err.split())
+    assert re.search(f"^error: {said}", shown), shown
 
 
 def test_what_is_missing_is_said(monkeypatch):

@@ -55,7 +55,9 @@ def test_it_is_drawn_and_shown(result):
     assert "softmax" in shown.getvalue()
     table = bench_heads.heads_cells(result)
     assert [row[:3] for row in table.rows] == [("1", "8", "0.00"), ("4", "2", "0.00")]
-    assert table.rows[0][4] == "1.00 [1.00–1.00]"
+    counted = table.columns.index("time,\nours")
+    assert table.columns[3:counted] == ("more,\nours", "more,\nours, dense", "more,\njax.nn")
+    assert table.rows[0][counted] == "1.00 [1.00–1.00]"
     assert ("left out: torch_sdpa" in shown.getvalue()) == bool(result["left_out"])
     assert bench_heads.stem("heads", result) == "heads"
 

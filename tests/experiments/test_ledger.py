@@ -6,9 +6,9 @@ from experiments.ledger import ENTRIES, Books, Entry, Part, judge_all
 from experiments.ledger.books import ROOT, committed, interval, ranges, share, small
 from experiments.ledger.checks import heads
 from experiments.ledger.command import write_claims
-from experiments.ledger.entry import FAILS, HOLDS, HOLDS_WHERE, NOT_TESTED, judge_entry, verdict
+from experiments.ledger.entry import FAILS, HOLDS, HOLDS_WHERE, NOT_TESTED, UNDECIDED, judge_entry, verdict
 from experiments.ledger.markdown import figure_of
-from tests.experiments.ledger_doctored import FLIPS, MADE_UP, doctored
+from tests.experiments.ledger_doctored import FLIPS, MADE_UP, OPEN, doctored, only
 
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 
@@ -80,8 +80,43 @@ def test_every_rule_can_hold_and_fail(all_books, name):
     assert judge_entry(entry, doctored(base, fails)).verdict == FAILS
 
 
+MIXED = {
+    "split": FAILS,  # few items: one head holds all
+    "threshold": FAILS,  # not all head counts above the edge
+    "traded": HOLDS_WHERE,  # the permutation wants some heads
+    "subspaces": HOLDS_WHERE,  # scores of other heads: by definition
+    "compressed": HOLDS_WHERE,  # at m = d
+    "most-go": FAILS,  # pretrained models
+    "equal-cost": HOLDS_WHERE,  # products
+    "balance": HOLDS_WHERE,  # bytes
+}
+"""Rules with parts that compare nothing, and the verdict of these alone."""
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_every_rule_that_compares_can_leave_its_claim_open(all_books, name):
+    row = judge_entry(BY_NAME[name], doctored(all_books, OPEN[name]))
+    assert row.undecided
+    assert row.verdict == MIXED.get(name, UNDECIDED)
+    before = judge_entry(BY_NAME[name], all_books)
+    decided = set(row.where) | set(row.not_where)
+    assert decided <= set(before.where) | set(before.not_where)
+
+
+def test_one_seed_decides_no_comparison_of_trainings(all_books):
+    lone = {"translation/paper:points": only(lambda row: row["seed"] == 0)}
+    for name in ("table-3", "one-or-many", "split-falls", "fixed-size", "key-size", "smaller-width"):
+        holds, fails = FLIPS[name]
+        for changes in (holds, fails):
+            row = judge_entry(BY_NAME[name], doctored(doctored(all_books, changes), lone))
+            assert (row.verdict, row.where, row.not_where) == (UNDECIDED, (), ())
+            assert "one seed" in row.measured
+
+
 def test_verdict_of_parts_and_the_sentence(books):
-    assert [verdict(held) for held in ([True, True], [True, False], [False])] == [HOLDS, HOLDS_WHERE, FAILS]
+    held = ([True, True], [True, False], [True, None], [False], [False, None], [None])
+    words = [HOLDS, HOLDS_WHERE, HOLDS_WHERE, FAILS, FAILS, UNDECIDED]
+    assert [verdict(parts) for parts in held] == words
     with pytest.raises(ValueError, match="at least one part"):
         verdict([])
     parts = (Part("big", True, "2 of 2"), Part("small", False, "0 of 2"))
@@ -89,6 +124,11 @@ def test_verdict_of_parts_and_the_sentence(books):
     row = judge_entry(entry, books)
     assert row.sentence == "holds where: big. Not: small"
     assert row.measured == "2 of 2; 0 of 2"
+    parts = (parts[1], Part("medium", None, "1 of 2"))
+    row = judge_entry(entry, books)
+    assert (row.verdict, row.sentence) == (FAILS, "fails. Not: small. Undecided: medium")
+    parts = (parts[1],)
+    assert judge_entry(entry, books).sentence == "undecided"
 
 
 def test_an_unfinished_run_says_so(books):

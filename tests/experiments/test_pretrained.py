@@ -8,8 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.pretrained import WHEELS, forward, installed, load, random_weights, sentence_embeddings
-from experiments.roles.config import sizes
+from experiments.pretrained import (
+    WHEELS,
+    Sizes,
+    forward,
+    installed,
+    load,
+    random_weights,
+    sentence_embeddings,
+    sizes,
+)
 from tests.experiments.pretrained_reference import GOLDEN, LAYERS, LOGITS, SENTENCES, TEXTS, reference
 
 TOLERANCE = {"minilm-l6": 1e-5, "smollm2-135m": 1e-5}
@@ -65,7 +73,7 @@ def test_it_gives_what_the_reference_gave(name):
     assert error(weights[..., :t, :t], golden["weights"]) < TOLERANCE[name]
     config = load(name).config
     assert ("logits" in golden) == config.causal
-    assert sizes(name) == (config.num_layers, config.num_heads, config.causal)
+    assert sizes(name) == tuple(getattr(config, field) for field in Sizes._fields)
     if "logits" in golden:
         assert error(out.logits[0, :t, LOGITS], golden["logits"]) < LOGITS_TOLERANCE
     assert golden["weights"].max() > 0.5  # there is something to get wrong

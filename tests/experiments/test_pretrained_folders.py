@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from experiments.pretrained import WHEELS, forward, installed, load, wheel_files
+from experiments.pretrained import WHEELS, Sizes, forward, installed, load, sizes, wheel_files
 from experiments.pretrained.load import Wheel, _load_wheel
 from experiments.pretrained.tokenizer import TextTokenizer
 from tests.experiments import small_models
@@ -88,6 +88,115 @@ def test_names_without_a_prefix_and_half_precision_are_read(tmp_path):
         assert jnp.abs(ours - theirs).max() <= jnp.abs(theirs).max() * 2**-8
 
 
+def _same(ours, theirs):
+    """Whether two models have the same parameters."""
+    pairs = zip(jax.tree.leaves(ours.params), jax.tree.leaves(theirs.params), strict=True)
+    return all(bool((a == b).all()) for a, b in pairs)
+
+
+def _first_releases(name):
+    """Names in bert-base-uncased as it is published."""
+    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+
+def _buffers(kind):
+    """Tensors in published files that are no parameters of the model, or belong to a head behind it."""
+    one = np.ones(1, np.float32)
+    return {
+        "bert": {"bert.embeddings.position_ids": one, "cls.seq_relationship.weight": one, "classifier.bias": one},
+        "llama": {"model.layers.0.self_attn.rotary_emb.inv_freq": one},
+        "gpt2": {"transformer.h.0.attn.bias": one, "transformer.h.1.attn.masked_bias": one, "lm_head.weight": one},
+    }[kind]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "rename"),
+    [
+        ("bert", _first_releases),
+        ("bert", lambda name: _first_releases(name).removeprefix("bert.")),
+        ("bert", lambda name: name.removeprefix("bert.")),
+        ("llama", lambda name: name.removeprefix("model.")),
+        ("gpt2", lambda name: name.removeprefix("transformer.")),
+    ],
+)
+def test_published_names_are_read(tmp_path, kind, rename):
+    whole = load(write(tmp_path / "whole", kind))
+    other = write(tmp_path / "other", kind)
+    for more in ({}, _buffers(kind)):
+        write_tensors(other, kind, {rename(name): array for name, array in (tensors(kind) | more).items()})
+        assert _same(load(other), whole)
+
+
+def test_a_norm_named_twice_is_refused(tmp_path):
+    own = tensors("bert")
+    twice = own | {"bert.embeddings.LayerNorm.gamma": own["bert.embeddings.LayerNorm.weight"]}
+    write_tensors(write(tmp_path / "m", "bert"), "bert", twice)
+    with pytest.raises(
+        ValueError, match=r"expected only tensors of the model, got bert\.embeddings\.LayerNorm\.gamma"
+    ):
+        load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_the_output_matrix_is_tied_or_not_as_the_settings_say(tmp_path, kind):
+    own = {name: array for name, array in tensors(kind).items() if name != "lm_head.weight"}
+    head = {"lm_head.weight": np.full((small_models.VOCAB, small_models.WIDTH), 0.25, np.float32)}
+    folder = write(tmp_path / kind, kind)
+    for path in folder.glob("*.safetensors*"):
+        path.unlink()
+    for tied, arrays in ((True, own), (True, own | head), (False, own | head)):
+        change(folder, tie_word_embeddings=tied)
+        save_file(arrays, folder / "model.safetensors")
+        params = load(folder).params
+        assert ("unembed" in params) == (not tied)
+        assert tied or (np.asarray(params["unembed"]) == 0.25).all()
+    save_file(own, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"expected a tensor 'lm_head\.weight', got none"):
+        load(folder)
+
+
+def test_biases_of_a_llama_are_used_and_have_to_fit_the_settings(tmp_path):
+    plain = tensors("llama")
+    parts = [name.removesuffix(".weight") for name in plain if "_proj" in name]
+    biases = {f"{name}.bias": np.full(len(plain[f"{name}.weight"]), 0.5, np.float32) for name in parts}
+    folder = write(tmp_path / "m", "llama")
+    with_bias = {"attention_bias": True, "mlp_bias": True}
+    for settings in ({}, with_bias):
+        change(folder, **settings)
+        write_tensors(folder, "llama", plain | biases)
+        layers = load(folder).params["layers"]
+        for kernel in (layers["attention"]["key"], layers["attention"]["out"], layers["mlp"]["gate"]):
+            assert (np.asarray(kernel["bias"]) == 0.5).all()
+    write_tensors(folder, "llama", plain)
+    with pytest.raises(ValueError, match=r"'attention_bias' to fit the tensors, got no .*q_proj\.bias"):
+        load(folder)
+    change(folder, attention_bias=False, mlp_bias=False)
+    write_tensors(folder, "llama", plain | {name: biases[name] for name in biases if ".mlp." in name})
+    with pytest.raises(ValueError, match=r"'mlp_bias' to fit the tensors, got a .*gate_proj\.bias"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rename", "said"),
+    [
+        ("bert", lambda n: f"module.{n}", r"'bert\.embeddings\.word_.*' or 'embeddings\..*got module\."),
+        ("llama", lambda n: n.replace("model.embed_tokens", "tok_embeddings"), r"'embed_tokens\.weight', got .* more"),
+        ("gpt2", lambda n: n.replace("c_attn", "q_attn"), r"a tensor 'transformer\.h\.0\.attn\.c_attn\.weight'"),
+    ],
+)  # fmt: skip
+def test_other_names_are_refused_with_some_of_them(tmp_path, kind, rename, said):
+    write_tensors(write(tmp_path / "m", kind), kind, {rename(name): a for name, a in tensors(kind).items()})
+    with pytest.raises(ValueError, match=said):
+        load(tmp_path / "m")
+
+
+def test_a_bias_of_a_layer_too_many_is_no_mask(tmp_path):
+    more = tensors("gpt2") | {"transformer.h.2.attn.c_attn.bias": np.ones(36, np.float32)}
+    write_tensors(write(tmp_path / "m", "gpt2"), "gpt2", more)
+    with pytest.raises(ValueError, match=r"got transformer\.h\.2\.attn\.c_attn\.bias"):
+        load(tmp_path / "m")
+
+
 def change(folder, **settings):
     values = json.loads((folder / "config.json").read_text()) | settings
     (folder / "config.json").write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
@@ -107,6 +216,7 @@ def change(folder, **settings):
         ("llama", {"rope_scaling": {"rope_type": "llama3"}}, NotImplementedError, "rope_scaling"),
         ("llama", {"rope_parameters": {"rope_type": "yarn"}}, NotImplementedError, "rope_parameters.*yarn"),
         ("llama", {"num_key_value_heads": 4}, ValueError, "num_kv_heads: expected a divisor"),
+        ("llama", {"quantization_config": {"quant_method": "gptq"}}, NotImplementedError, "quantization_config"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, NotImplementedError, "scale_attn_by_inverse"),
         ("bert", {"hidden_size": "12"}, ValueError, "'hidden_size' to be a positive integer, got '12'"),
         ("bert", {"num_attention_heads": True}, ValueError, "'num_attention_heads' to be a positive integer, got True"),
@@ -157,6 +267,38 @@ def test_an_index_without_a_map_is_refused(tmp_path):
         (tmp_path / "m" / "model.safetensors.index.json").write_text(content)
         with pytest.raises(ValueError, match=r"index\.json: expected a weight_map"):
             load(tmp_path / "m")
+
+
+def test_sizes_of_a_folder_are_those_of_the_loaded_model(kind, tmp_path):
+    folder = write(tmp_path / kind, kind)
+    config = load(folder).config
+    (folder / "tokenizer.json").unlink()
+    assert sizes(str(folder)) == tuple(getattr(config, field) for field in Sizes._fields)
+    change(folder, model_type="t5")
+    with pytest.raises(
+        ValueError, match=r"models: model_type: expected one of bert.*, got 't5' in .*config\.json"
+    ):
+        sizes(str(folder))
+
+
+@pytest.mark.parametrize("experiment", ["roles", "pruning", "audit", "conversion"])
+def test_files_that_are_read_are_those_whose_change_makes_another_run(tmp_path, experiment):
+    own = importlib.import_module(f"experiments.{experiment}.experiment").EXPERIMENT
+    llama, bert = (write(tmp_path / kind, kind) for kind in ("llama", "bert"))
+    text = tmp_path / "text.txt"
+    text.write_text("a line\n" * 10)
+    for folder in (llama, bert):
+        for name in ("README.md", "training_args.json", "pytorch_model.bin", "other.safetensors"):
+            (folder / name).write_text("not read")
+    weights = ["model.safetensors.index.json"] + [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    wanted = {str(llama / name) for name in ("config.json", "tokenizer.json", *weights)} | {str(text)}
+    if experiment == "conversion":
+        config = replace(own.presets["quick"], model=str(llama), text=str(text))
+    else:
+        wanted |= {str(bert / name) for name in ("config.json", "tokenizer.json", "model.safetensors")}
+        config = replace(own.presets["quick"], models=(str(llama), str(bert), "minilm-l6"), text=str(text))
+    assert set(own.input_files(config)) == wanted
+    assert not set(own.input_files(replace(config, text=""))) & {str(text)}
 
 
 @pytest.mark.parametrize("experiment", ["roles", "pruning", "audit"])

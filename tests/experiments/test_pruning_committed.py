@@ -9,10 +9,11 @@ import pytest
 
 from experiments.collecting import config_from, units_of
 from experiments.points import to_units
+from experiments.pretrained import sizes
 from experiments.pruning.claims import FLOAT32_ACCURACY, claim_rows
 from experiments.pruning.experiment import EXPERIMENT
 from experiments.pruning.records import curve_rows, gate_rows, onset_rows, speed_rows
-from experiments.pruning.units import KINDS, SIZES, grid
+from experiments.pruning.units import KINDS, grid
 from experiments.reading import select
 from experiments.store import canonical
 
@@ -25,7 +26,7 @@ def load(name):
 
 
 def measured(name):
-    return {model: SIZES[model] for model in EXPERIMENT.presets[name].models}
+    return {model: sizes(model)[:3] for model in EXPERIMENT.presets[name].models}
 
 
 def test_quick_is_committed_and_complete():

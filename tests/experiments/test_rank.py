@@ -8,14 +8,21 @@ import pytest
 
 from experiments import cli, style
 from experiments.points import from_unit, to_units
-from experiments.rank import PRESETS, maps, table
+from experiments.rank import PRESETS, figures, maps, table
 from experiments.rank.best import best_known
 from experiments.rank.claims import CLAIMS
 from experiments.rank.config import resolve
 from experiments.rank.experiment import EXPERIMENT
 from experiments.rank.records import summary
 from experiments.rank.units import KINDS, CirclePoint, RankPoint, SpectrumPoint, floor_kl, grid, work_of
-from theory.rank import circle_kl, circle_scale, guaranteed_length, least_planar_scale, required_head_dim
+from theory.rank import (
+    bounded_permutation_kl,
+    circle_kl,
+    circle_scale,
+    guaranteed_length,
+    least_planar_scale,
+    required_head_dim,
+)
 
 QUICK = PRESETS["quick"]
 EXACT_SIZES = {"random": 99, "low-rank": 4, "soft-permutation": 99, "gaussian-band": 2, "window-band": 99}
@@ -118,7 +125,12 @@ def test_quick_holds_what_it_has_to():
     for n in QUICK.lengths:
         sizes = {p.head_dim for p in approximated if p.n == n}
         assert {1, 2, n // 2, n - 2, n - 1} <= sizes
-    assert {p.head_dim for p in approximated if p.pattern == maps.MODEL} >= {8, 16, 32}
+    for bound in (None, *QUICK.bounds):
+        assert {p.head_dim for p in approximated if (p.pattern, p.bound) == (maps.MODEL, bound)} >= {
+            8,
+            16,
+            32,
+        }
     reach = max(p.n for p in points if isinstance(p, CirclePoint) and p.dtype == "float32")
     assert reach >= 4 * guaranteed_length(24)
 
@@ -135,11 +147,12 @@ def test_everything_expected_is_judged_held_and_one_wrong_number_fails_it(expect
             changes = {
                 ("random", point.n // 2, None): {"kl": 1e-3, "truncated_kl": 1.5e-3},
                 ("permutation", 1, None): {"kl": 0.5},
+                (maps.MODEL, 32, 10.0): {"kl": 1e-5},
                 ("permutation", 3, 10.0): {"kl": floor_kl(point) / 2},
             }
             # Heads of smaller sizes and bounds count too: all of them have to be bad.
             if point.pattern in ("window-band", maps.MODEL) and point.head_dim <= 8:
-                return row | {"kl": 1.0}
+                return row | {"kl": 1.0, "truncated_kl": 1.0}
             if (point.pattern, point.head_dim) == ("low-rank", 4):
                 return row | {"kl": 1e-5}
             return row | changes.get(at, {})
@@ -176,7 +189,7 @@ def test_a_head_found_for_a_smaller_size_or_bound_counts_for_larger_ones():
 
     def found(head_dim, bound, kl, **other):
         point = RankPoint("random", 8, 7, 2, 100, head_dim, seed=0, bound=bound)
-        return _rank_record(replace(point, **other)) | {"kl": kl, "max_logit": 100 * kl}
+        return _rank_record(replace(point, **other)) | {"kl": kl, "max_logit": 100 * kl, "truncated_kl": 1.0}
 
     rows = [
         found(2, None, 0.5),
@@ -191,6 +204,7 @@ def test_a_head_found_for_a_smaller_size_or_bound_counts_for_larger_ones():
     kept = json.loads(json.dumps(rows))
     best = best_known(rows)
     assert [r["kl"] for r in best] == [0.4, 0.4, 0.45, 0.45, 0.1, 0.2, 0.3, 0.01]
+    assert [r["search_kl"] for r in best] == [r["kl"] for r in best]
     assert [r["max_logit"] for r in best] == [100 * r["kl"] for r in best]
     assert json.loads(json.dumps(rows)) == kept
     curves = summary({"points": rows, "circle": [], "spectra": []})["curves"]
@@ -198,6 +212,70 @@ def test_a_head_found_for_a_smaller_size_or_bound_counts_for_larger_ones():
         r for r in curves if (r["pattern"], r["n"], r["head_dim"], r["bound"]) == ("random", 8, 4, 5.0)
     ]
     assert (curve["median_kl"], curve["median_max_logit"]) == (0.45, 45.0)
+
+
+def test_no_head_is_reported_above_a_construction():
+    """Searches that fail: uniform attention, truncation, circle and simplex are known nevertheless."""
+
+    def failed(pattern, head_dim, bound):
+        return _rank_record(RankPoint(pattern, 8, 7, 2, 100, head_dim, seed=0, bound=bound)) | {"kl": 3.0}
+
+    rows = [failed("permutation", k, bound) for bound in (None, 1.0, 5.0) for k in (1, 2, 6, 7)]
+    best = {(r["head_dim"], r["bound"]): r for r in best_known(rows)}
+    assert {r["search_kl"] for r in best.values()} == {3.0}
+    assert best[1, 5.0]["kl"] == best[1, None]["kl"] == rows[0]["uniform_kl"]
+    for bound in (1.0, 5.0):
+        assert best[2, bound]["kl"] == best[6, bound]["kl"] == circle_kl(8, bound)
+        assert best[7, bound]["kl"] == bounded_permutation_kl(8, bound)
+        assert best[7, bound]["max_logit"] == bound
+    free = best[2, None]
+    assert free["kl"] == best[7, None]["kl"] == 1e-10
+    assert circle_kl(8, free["max_logit"]) == pytest.approx(1e-10, rel=1e-6)
+    rows = [failed("random", k, bound) | {"truncated_kl": 1 / k} for bound in (None, 5.0) for k in (1, 2)]
+    assert [(r["kl"], r["max_logit"]) for r in best_known(rows)] == [
+        (1.0, None),
+        (0.5, None),
+        (2.0, 0.0),
+        (2.0, 0.0),
+    ]
+    [curve] = [
+        r for r in summary({"points": rows, "circle": [], "spectra": []})["curves"] if r["head_dim"] == 2
+    ][:1]
+    assert (curve["median_kl"], curve["median_search_kl"], curve["median_max_logit"]) == (0.5, 3.0, None)
+
+
+def test_a_search_that_fails_is_blamed_and_not_the_theorem():
+    def failing(point):
+        bad = isinstance(point, RankPoint) and (point.pattern, point.head_dim) == ("permutation", 2)
+        return _record(point) | ({"kl": 1.0} if bad else {})
+
+    rows = _data(record=failing)["records"]
+    claims = {row["claim"]: row for row in rows["claims"]}
+    for name in ("permutations, unbounded", "permutations, bounded"):
+        assert claims[name]["verdict"] == "failed"
+        assert "the search" in claims[name]["expected"]
+        assert "the search" in claims[name]["found"]
+    assert "0 of 6 runs (the circle is, in all: theorem)" in claims["permutations, unbounded"]["found"]
+    [row] = [
+        r
+        for r in rows["curves"]
+        if (r["pattern"], r["n"], r["head_dim"], r["bound"]) == ("permutation", 24, 2, None)
+    ]
+    assert row["largest_kl"] == 1e-10 < row["least_search_kl"]
+
+
+def test_every_bound_is_drawn_with_a_look_of_its_own(monkeypatch):
+    bounds = (1.0, 2.0, 5.0, 10.0, 20.0)
+    data = _data(replace(QUICK, bounds=bounds, patterns=("permutation",), lengths=(12,)))
+    drawn = figures.divergence(data)
+    assert drawn is not None
+    figure, _ = drawn
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [label for label in labels if "leq" in label] == [
+        f"best head known, $|q||k| \\leq {bound:g}$" for bound in bounds
+    ]
+    looks = {(look.color, look.marker) for look in map(figures._bounded, range(20))}
+    assert len(looks) == 20
 
 
 def test_curves_are_medians_with_their_ranges(expected):
@@ -282,6 +360,10 @@ def test_fields_that_are_named_ask_for_what_they_are_of():
         ({"bounds": (0.0,)}, "bounds: expected positive numbers"),
         ({"seeds": 0}, "seeds: expected a positive integer"),
         ({"circle_miss": 0.5}, "circle_miss: expected less than 1/2"),
+        (
+            {"circle_lengths": (8, 30_000_000)},
+            "circle_lengths: expected at most 65,536, as the weights .* 30,000,000",
+        ),
         ({"circle_lengths": (2,)}, "circle_lengths: expected at least 3"),
         ({"circle_dtypes": ("float64",)}, "circle_dtypes: expected names among"),
         ({"circle_miss": float("nan")}, "circle_miss: expected a positive number, got nan"),

@@ -10,13 +10,13 @@ import pytest
 
 from experiments.collecting import config_from, units_of
 from experiments.points import from_unit, to_units
-from experiments.rank.claims import claim_rows
 from experiments.rank.experiment import EXPERIMENT
 from experiments.rank.maps import MODEL
+from experiments.rank.records import summary
 from experiments.rank.units import KINDS, compute, floor_kl, grid, pattern_of
 from experiments.reading import select
 from experiments.store import canonical
-from theory.rank import circle_kl, circle_scale, mean_kl, required_head_dim
+from theory.rank import circle_kl, circle_scale, mean_kl, required_head_dim, truncation
 
 FOLDER = Path(__file__).parents[2] / "figures" / "rank"
 NAMES = [name for name in ("quick", "paper") if (FOLDER / f"{name}.json").exists()]
@@ -46,10 +46,61 @@ def test_it_is_an_unchanged_preset_with_all_of_its_units(name, monkeypatch):
     assert len(found) == len(to_units(KINDS, grid(config))) or data["unfinished"]
 
 
+def batches_of(rows):
+    return {name: rows[name] for name in KINDS}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_verdicts_are_those_of_the_records(name):
+def test_curves_limits_and_verdicts_are_those_of_the_points(name):
+    """And change with them: the same check goes red for points of which one kind of number is another."""
     rows = load(name)["records"]
-    assert rows["claims"] == claim_rows(rows, rows["curves"], rows["limits"])
+    made = summary(batches_of(rows))
+    assert {key: rows[key] for key in made} == made
+    assert set(made) | set(KINDS) == set(rows)
+
+    def doctored(kind, **changes):
+        own = [{**row, **{key: change(row[key]) for key, change in changes.items()}} for row in rows[kind]]
+        again = summary(batches_of(rows) | {kind: own})
+        return {key for key in made if again[key] != made[key]}
+
+    assert doctored("points", kl=lambda x: x / 2) == {"curves", "claims"}
+    assert doctored("points", max_logit=lambda x: 2 * x) == {"curves"}
+    assert doctored("points", uniform_kl=lambda x: 2 * x) == {"curves", "claims"}
+    assert "limits" in doctored("circle", share_right=lambda x: 0.5)
+    assert doctored("spectra", weights_rank=lambda x: x - 1) == {"claims"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_point_is_the_best_of_its_starts_and_beside_its_own_constructions(name):
+    for row in load(name)["records"]["points"]:
+        assert row["kl"] == min(x for x in row["starts"] if x is not None)
+        assert len(row["starts"]) == len(row["steps_taken"]) == row["num_starts"]
+        assert max(row["steps_taken"]) <= row["num_steps"]
+        assert (row["truncated_kl"] is None) == (row["pattern"] == "permutation")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_head_is_reported_above_a_known_construction(name):
+    rows = load(name)["records"]["curves"]
+    for row in rows:
+        assert row["largest_kl"] <= row["largest_search_kl"]
+        assert row["median_kl"] <= row["median_uniform_kl"] + 1e-12
+        if row["bound"] is None and row["median_truncated_kl"] is not None:
+            assert row["median_kl"] <= row["median_truncated_kl"] + 1e-12
+        if row["pattern"] == "permutation" and row["head_dim"] >= 2:
+            assert row["largest_kl"] <= (1e-10 if row["bound"] is None else row["circle_kl"]) * (1 + 1e-9)
+            if row["head_dim"] == row["n"] - 1:
+                assert row["largest_kl"] <= (row["floor_kl"] or 1e-10) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_real_maps_have_curves_with_and_without_a_bound(name):
+    config = EXPERIMENT.presets[name]
+    for n in config.real_lengths:
+        rows = select(load(name)["records"]["curves"], pattern=MODEL, n=n)
+        assert {row["bound"] for row in rows} == {None, *config.bounds}
+        sizes = {k for k in config.real_head_dims if k < n}
+        assert all({r["head_dim"] for r in select(rows, bound=b)} == sizes for b in (None, *config.bounds))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,6 +135,8 @@ def test_theory_is_that_of_today(name):
                 assert row["uniform_kl"] == pytest.approx(uniform, rel=1e-9)
                 if point.pattern != "permutation":
                     assert row["minimal_head_dim"] == required_head_dim(pattern)
+                    cut = mean_kl(pattern, truncation(pattern, point.head_dim))
+                    assert row["truncated_kl"] == pytest.approx(cut, rel=1e-6, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,7 +163,7 @@ def test_bounded_permutations_are_where_their_closed_forms_are(name):
 def test_real_maps_are_nearly_of_a_quarter_of_their_rank(name):
     rows = points_of(name, pattern=MODEL, n=48)
     assert {row["minimal_head_dim"] for row in rows} == {32}
-    near = select(rows, head_dim=8)
+    near = select(rows, head_dim=8, bound=None)
     assert len(near) >= 6
     assert median(r["kl"] for r in near) < 0.05 * median(r["uniform_kl"] for r in near)
 

@@ -92,6 +92,10 @@ def test_the_page_holds_everything_and_asks_for_nothing(text):
     assert len(re.findall(r'<article class="claim"', text)) == len(rows)
     for row in rows:
         assert f'id="claim-{row.entry.name}" data-verdict="{row.verdict}"' in text
+    assert {"undecided", "fails", "holds where"} <= {row.verdict for row in rows}
+    assert text.count('<ul class="undecided">') == sum(
+        bool(row.undecided and (row.where or row.not_where)) for row in rows
+    )
     assert text.count("<figure id=") == len(list((ROOT / "figures").glob("*/*.svg")))
     for command in ("run capacity --preset quick", "experiments.bench_decode"):
         assert command in text

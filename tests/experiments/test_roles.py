@@ -1,5 +1,6 @@
 """The roles experiment: roles by thresholds, what is left out, verdicts, tables, figures, a run of seconds."""
 
+import functools
 import io
 import json
 from dataclasses import replace
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments import cli
+from experiments import cli, verses
 from experiments.collecting import units_of
 from experiments.points import from_unit
 from experiments.roles import table, text, treebank, units
@@ -109,6 +110,18 @@ def test_presets_and_their_sizes():
         ({"models": ("bert",)}, FileNotFoundError, "models: expected minilm-l6, smollm2-135m or folders"),
         ({"segment_length": 7}, ValueError, "segment_length: expected at least 8, got 7"),
         ({"text": "no-such-file"}, FileNotFoundError, "text: expected a UTF-8 file, got 'no-such-file'"),
+        ({"repeated_length": 1}, ValueError, "repeated_length: expected at least 2, got 1"),
+        (
+            {"repeated_length": 4097},
+            ValueError,
+            r"repeated_length: expected at most 4096 \(smollm2-135m has 8192 ",
+        ),
+        (
+            {"segment_length": 513},
+            ValueError,
+            r"segment_length: expected at most 512 \(minilm-l6 has 512 positions",
+        ),
+        ({"sentence_length": 513}, ValueError, r"sentence_length: expected at most 512 \(minilm-l6 has"),
         ({"ud": "no-such-file"}, FileNotFoundError, "ud: expected a treebank at no-such-file"),
     ],
 )
@@ -124,6 +137,47 @@ def test_files_that_are_none_are_refused_at_once(tmp_path):
         resolve(replace(QUICK, text=str(file)), {"text"})
     with pytest.raises(ValueError, match=r"ud: expected CoNLL-U in .*short, got line 1"):
         resolve(replace(QUICK, ud=str(file)), {"ud"})
+
+
+@pytest.mark.parametrize("field", ["num_segments", "control_segments", "distance_segments", "num_sentences"])
+def test_more_than_there_is_is_refused(tmp_path, field):
+    (tmp_path / "text.txt").write_text("a line\n" * 10)
+    (tmp_path / "dev.conllu").write_text("\n".join([TREEBANK] * 3))
+    files = {"text": str(tmp_path / "text.txt"), "ud": str(tmp_path / "dev.conllu")}
+    there, what = (12, "sentences of the treebank") if "sent" in field else (9, "passages of the text")
+    few = {"num_segments": 2, "control_segments": 2, "distance_segments": 2, "num_sentences": 2}
+    config = replace(QUICK, **files, **few)
+    resolve(replace(config, **{field: there}), {field})
+    with pytest.raises(ValueError, match=f"^{field}: expected at most the {there} {what}, got {there + 1}"):
+        resolve(replace(config, **{field: there + 1}), {field})
+
+
+@pytest.mark.parametrize("module", [text, treebank])
+def test_a_damaged_file_at_a_default_place_is_said_at_once(tmp_path, monkeypatch, module):
+    (tmp_path / "file").write_text("damaged")
+    monkeypatch.setattr(module, "PATH", tmp_path / "file")
+    if module is text:
+        broken = functools.partial(verses.read_verses, tmp_path / "file")
+        monkeypatch.setattr(verses, "read_verses", broken)
+    monkeypatch.setattr(treebank, "read", treebank.read.__wrapped__)
+    with pytest.raises(ValueError, match=r"expected (SHA-256|sha256) "):
+        resolve(QUICK, set())
+
+
+def test_sentences_that_are_too_long_are_said(tmp_path):
+    model = small_models.write(tmp_path / "llama", "llama")
+    long = "\n".join(f"{i}\tw{i}\t_\t_\t_\t_\t0\troot\t_\t_" for i in range(1, 12))
+    (tmp_path / "dev.conllu").write_text("\n".join([TREEBANK, f"{long}\n", TREEBANK]))
+    config = replace(PRESETS["smoke"], models=(str(model),), ud=str(tmp_path / "dev.conllu"))
+    config = replace(config, num_sentences=0, sentence_length=10)
+    assert EXPERIMENT.left_out(config) == [
+        {
+            "what": f"1 of 9 sentences of the treebank, in {model}",
+            "why": "they have more than 10 tokens",
+            "how_to_get": "--sentence-length 11 leaves out none",
+        }
+    ]
+    assert EXPERIMENT.left_out(replace(config, sentence_length=11)) == []
 
 
 def test_without_text_and_treebank_the_rest_is_planned(monkeypatch, tmp_path):
@@ -269,10 +323,12 @@ def test_a_run_has_every_record(finished):
     assert len(rows["heads"]) == len(rows["control_heads"]) == len(rows["roles"]) == 2 * 3 + 2 * 6
     for record in rows["heads"]:
         causal = record["model"].endswith("llama")
-        assert all(0 <= record[name] <= 1 for name in ("previous", "next", "self", "first", "delimiter"))
-        assert record["delimiter"] == pytest.approx(record["separator"] + record["punctuation"], abs=2e-6)
+        assert all(0 <= record[name] <= 1 for name in ("previous", "self", "first", "delimiter"))
+        delimiters = (record["separator"] or 0) + record["punctuation"]
+        assert record["delimiter"] == pytest.approx(delimiters, abs=2e-6)
         assert 0 < record["entropy"] <= record["uniform_entropy"] + 1e-5
-        assert (record["induction"] is None) == (record["sink"] is None) == (not causal)
+        null = {name for name in units.SCORES if record[name] is None}
+        assert null == ({"next", "separator"} if causal else {"induction", "previous_random", "sink"})
     for kind in ("dependency", "controls"):
         assert [r["relation"] for r in rows[kind]] == 2 * list(RELATIONS)
         found = [r for r in rows[kind] if r["accuracy"] is not None]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from experiments.points import from_unit
-from experiments.pretrained import installed
+from experiments.pretrained import installed, sizes
 from experiments.reading import wilson
 from experiments.roles import units
 from experiments.roles.claims import claim_rows
-from experiments.roles.config import RELATIONS, sizes
+from experiments.roles.config import RELATIONS
 from experiments.roles.dependency import DIRECTIONS
 from experiments.roles.experiment import EXPERIMENT
 from experiments.roles.records import role_rows
@@ -54,11 +54,11 @@ def test_every_head_has_its_scores(name):
         assert len(rows[kind]) == len(expected)
         for row in rows[kind]:
             causal = sizes(row["model"]).causal
-            shares = [row[s] for s in ("previous", "next", "self", "first", "delimiter", "confidence")]
+            shares = [row[s] for s in ("previous", "self", "first", "delimiter", "confidence")]
             assert all(0 <= share <= 1 + 1e-6 for share in shares)
             assert -1e-6 <= row["entropy"] <= row["uniform_entropy"] + 1e-6
-            assert (row["induction"] is None) == (row["sink"] is None) == (not causal)
-            assert not causal or row["next"] == 0
+            null = {score for score in units.SCORES if row[score] is None}
+            assert null == ({"next", "separator"} if causal else {"induction", "previous_random", "sink"})
             assert row["num_tokens"] > 1000
 
 
@@ -91,7 +91,7 @@ def test_roles_and_verdicts_are_those_of_the_records(name):
 def test_maps_of_heads_show_their_distances(name):
     for row in load(name)["records"]["distances"]:
         distances = units.unpack(row["packed"])
-        layers, heads, _ = sizes(row["model"])
+        layers, heads = sizes(row["model"])[:2]
         assert len(distances) == layers * heads == len(row["x"]) == len(row["y"])
         assert 0 < distances.max() <= np.log(2)
         points = np.stack([row["x"], row["y"]], axis=1)

@@ -181,7 +181,6 @@ def test_dependencies_are_those_of_loops(model, sentences):
                     found = word_prediction(weights[layer, n], owners, len(sentence.words), word, direction)
                     hits[half, layer, n, direction, r] += found == head
     assert counts.sentences == (2, 2)
-    assert counts.too_long == 0
     assert (counts.words == words).all()
     assert (counts.offset_hits == offsets).all()
     assert (counts.hits == hits).all()
@@ -210,7 +209,7 @@ def test_heads_are_chosen_on_one_half_and_reported_on_the_other():
     hits[0, 0, 0, 0], hits[1, 0, 0, 0] = [5, 0], [9, 0]  # better on the half on which it is not chosen
     offsets = np.zeros((2, len(OFFSETS), 2))
     offsets[0, 1], offsets[1, 1], offsets[1, 3] = [6, 0], [2, 0], [10, 0]
-    counts = dependency.Counts(hits, offsets, np.array([[10.0, 0.0], [12.0, 4.0]]), (5, 5), 0)
+    counts = dependency.Counts(hits, offsets, np.array([[10.0, 0.0], [12.0, 4.0]]), (5, 5))
     row, empty = dependency.rows("m", ("det", "obj"), counts)
     assert (row["layer"], row["head"], row["direction"]) == (0, 1, "head to dependent")
     assert (row["accuracy"], row["best_offset"], row["offset_accuracy"], row["count"]) == (
@@ -231,7 +230,9 @@ def test_segments_begin_at_equal_distances_and_do_not_overlap(tmp_path):
     lines = tuple(f"w{3 + i} w{4 + i}" for i in range(10))
     found = list(text.segments(tokenizer, lines, 7, 3))
     assert found == [[1, 3, 4, 4, 5, 5, 2], [1, 6, 7, 7, 8, 8, 2], [1, 9, 10, 10, 11, 11, 2]]
-    assert list(text.segments(tokenizer, lines[:3], 50, 9)) == [[1, 3, 4, 2], [1, 4, 5, 2], [1, 5, 6, 2]]
+    assert list(text.segments(tokenizer, lines[:3], 50, 3)) == [[1, 3, 4, 2], [1, 4, 5, 2], [1, 5, 6, 2]]
+    with pytest.raises(ValueError, match="num_segments: expected at most the 3 passages of the text, got 4"):
+        next(text.segments(tokenizer, lines[:3], 50, 4))
     first, second = text.batches(iter(found), 2, 8)
     assert first.lengths.tolist() == [7, 7]
     assert second.lengths.tolist() == [7, 0]

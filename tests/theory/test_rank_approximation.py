@@ -3,6 +3,7 @@
 The optimiser takes float64 in any case, so nothing here is run once more in float64.
 """
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -143,6 +144,20 @@ def test_divergence_by_hand():
     skewed = np.array([[0.5, 0.5], [0.75, 0.25]])
     by_hand = (0.75 * np.log(1.5) + 0.25 * np.log(0.5)) / 2
     assert mean_kl(skewed, uniform) == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16, np.float32])
+def test_patterns_of_every_dtype_are_approximated_as_what_they_are(dtype):
+    """Rows sum to 1 only up to the rounding of the dtype; ones with and without zeros."""
+    rng = np.random.default_rng(8)
+    patterns = [softmax(rng.standard_normal((6, 6)).astype(dtype)), np.eye(6).astype(dtype)]
+    assert abs(patterns[0].astype(float).sum(axis=1) - 1).max() > 1e-9
+    options = {"bounds": [None, None], "seeds": [0, 0], "width": 5, "num_starts": 1, "num_steps": 200}
+    exact = [p.astype(float) / p.astype(float).sum(axis=1, keepdims=True) for p in patterns]
+    narrow, wide = (best_approximations(given, [5, 5], **options) for given in (patterns, exact))
+    for head, other in zip(narrow, wide, strict=True):
+        assert head.kl == pytest.approx(other.kl, abs=float(jnp.finfo(dtype).eps))
+        assert head.kl < 2 * float(jnp.finfo(dtype).eps)
 
 
 def test_bad_problems_are_refused():

@@ -1,5 +1,6 @@
 """`theory.rank.circle`: the construction, its scale, the theorem on the plane, finite precision."""
 
+import inspect
 import itertools
 
 import numpy as np
@@ -128,6 +129,29 @@ def test_up_to_the_guaranteed_length_every_target_leads_and_far_above_some_do_no
 
     assert all(all_right(n) for n in range(2, longest + 1))
     assert not all(all_right(n) for n in range(4 * longest, 4 * longest + 8))
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 1000])
+def test_scales_of_the_least_and_the_largest_miss(n):
+    """Down to the least number of float64 the scale is that of the two neighbours; up to uniform it falls to 0."""
+    neighbours = min(2, n - 1)
+    for miss in (1e-12, 1e-300, 1e-310, 5e-324):
+        alone = (np.log(neighbours) - np.log(miss)) / gap(n)
+        assert circle_scale(n, miss) == pytest.approx(alone, rel=1e-9)
+        assert circle_scale(n, miss) >= least_planar_scale(n, miss) * (1 - 1e-9) > 0
+    most = 1 - 1 / n
+    close = [circle_scale(n, miss) for miss in (0.9 * most, most * (1 - 1e-9), np.nextafter(most, 0))]
+    assert close[0] > close[1] > 0.0 == pytest.approx(close[2], abs=1e-12)
+    np.testing.assert_allclose(circle_kl(n, close[1]), -np.log1p(-most * (1 - 1e-9)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("function", [circle_scale, least_planar_scale])
+@pytest.mark.parametrize(
+    "miss", ["a", None, [0.1], np.array([0.1, 0.2]), True, np.nan, np.inf, -0.1, 0.0, 0.95, 0.1j]
+)
+def test_a_miss_that_is_no_number_between_its_ends_is_refused_by_name(function, miss):
+    with pytest.raises(ValueError, match=r"^miss: expected a number between 0 and"):
+        inspect.unwrap(function)(10, miss)  # without the checks of the tests, as in use
 
 
 def test_the_guaranteed_length_by_hand():

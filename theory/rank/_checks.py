@@ -1,5 +1,6 @@
 """Checked arguments: what every function of the package accepts, and what it does with them."""
 
+import functools
 from collections.abc import Callable
 from operator import index
 from typing import Any, NamedTuple
@@ -13,15 +14,30 @@ from theory._numbers import checked
 
 
 class Known(NamedTuple):
-    """A matrix to compute with, in float32 or float64, and how exactly its numbers are known.
+    """A matrix to compute with, in float64, and how exactly its numbers are known.
 
     Attributes:
-        values: of half precision in float32, of whole numbers in float64.
-        eps: rounding of the dtype that it came in; of float64 for whole numbers.
+        values: in float64.
+        dtype: that it came in, and that results go out in; float64 for whole numbers.
     """
 
     values: Float[np.ndarray, "n s"]
-    eps: float
+    dtype: np.dtype
+
+    @property
+    def eps(self) -> float:
+        """Relative spacing of numbers in the dtype."""
+        return float(jnp.finfo(self.dtype).eps)
+
+    @property
+    def least(self) -> float:
+        """The least positive number of the dtype: how far apart numbers too small for its exponent are."""
+        return float(jnp.finfo(self.dtype).smallest_subnormal)
+
+
+def result_dtype(*matrices: Known) -> np.dtype:
+    """What a result of several matrices goes out in: theirs, promoted as JAX does."""
+    return np.dtype(functools.reduce(jnp.promote_types, [known.dtype for known in matrices]))
 
 
 def matrix(
@@ -50,16 +66,16 @@ def matrix(
         raise ValueError(f"{name}: expected {expected}, got an array of {raw.dtype}")
     if raw.ndim != 2 or not raw.size:
         raise ValueError(f"{name}: expected a matrix with rows and columns, got shape {raw.shape}")
-    wide = whole or raw.dtype.itemsize >= 8
-    values = raw.astype(np.float64 if wide else np.float32)
+    dtype = np.dtype(np.float64) if whole or raw.dtype.itemsize >= 8 else raw.dtype
+    values = raw.astype(np.float64)
     good = accepts(values)
     if not good.all():
         raise ValueError(f"{name}: expected {expected}, got {values[~good][0]:g} among them")
-    return Known(values, float(jnp.finfo(values.dtype if wide else raw.dtype).eps))
+    return Known(values, dtype)
 
 
 def distributions(name: str, value: ArrayLike, *, positive: bool = True) -> Known:
-    """Rows that sum to 1, in float64; ``eps`` is of the dtype that they came in.
+    """Rows that sum to 1, up to the rounding of the dtype that they come in.
 
     Args:
         name: of the argument.
@@ -73,11 +89,10 @@ def distributions(name: str, value: ArrayLike, *, positive: bool = True) -> Know
         known = matrix(name, value, "positive numbers", lambda x: (x > 0) & (x < np.inf))
     else:
         known = matrix(name, value, "non-negative numbers", lambda x: (x >= 0) & (x < np.inf))
-    wide = known.values.astype(np.float64)
-    error = float(np.abs(wide.sum(axis=-1) - 1).max())
-    if error > 8 * wide.shape[-1] * known.eps:
+    error = float(np.abs(known.values.sum(axis=-1) - 1).max())
+    if error > 8 * known.values.shape[-1] * known.eps:
         raise ValueError(f"{name}: expected rows that sum to 1, got a row off by {error:.1e}")
-    return Known(wide, known.eps)
+    return known
 
 
 def whole(name: str, value: int, least: int, most: int | None = None) -> int:

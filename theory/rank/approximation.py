@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from theory.problems import seeded_rng
 from theory.rank._checks import distributions, nonnegative, whole
-from theory.rank.exact import centred_log, factors, softmax
+from theory.rank.exact import centred, factors, softmax
 
 
 def mean_kl(pattern: ArrayLike, other: ArrayLike) -> float:
@@ -56,8 +56,9 @@ def truncation(pattern: ArrayLike, head_dim: int) -> Float[np.ndarray, "n s"]:
     Raises:
         ValueError: unless P is positive with rows that sum to 1, and ``head_dim`` 0 or more.
     """
-    query, key = factors(centred_log(pattern), head_dim)
-    return softmax(query @ key.T)
+    known = distributions("pattern", pattern)
+    query, key = factors(centred(np.log(known.values)), head_dim)
+    return softmax(query @ key.T).astype(known.dtype)
 
 
 def bounded_permutation_kl(num_keys: int, bound: float) -> float:
@@ -194,7 +195,7 @@ def _starts(
     query, key = rng.standard_normal((2, num_starts, n, width))
     key /= np.sqrt(head_dim)
     lifted = pattern if (pattern > 0).all() else (pattern + 1e-6) / (1 + 1e-6 * n)
-    first = factors(centred_log(lifted), head_dim)
+    first = factors(centred(np.log(lifted)), head_dim)
     for start, own in zip((query, key), first, strict=True):
         start[0] = 0
         start[0, :, :head_dim] = own

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
+from scipy.special import logsumexp
 
 from theory.rank._checks import nonnegative, whole
 
@@ -76,10 +77,20 @@ def circle_scale(num_keys: int, miss: float) -> float:
     Raises:
         ValueError: outside these.
     """
-    _check_miss(num_keys, miss)
-    high = np.log((2 - miss) / miss) / gap(num_keys)
-    wanted = -np.log1p(-miss)
-    root: Any = brentq(lambda scale: circle_kl(num_keys, scale) - wanted, 0.0, 1.001 * high + 1e-12)
+    whole("num_keys", num_keys, 2)
+    _check_miss(miss, 1 - 1 / num_keys, f"{1 - 1 / num_keys:g}")
+    leads = 2 * np.sin(np.pi * np.arange(1, num_keys) / num_keys) ** 2
+    wanted = np.log(miss) - np.log1p(
+        -miss
+    )  # the others' weights over the target's, whose logarithms never underflow
+
+    def excess(scale: float) -> float:
+        return float(logsumexp(-scale * leads) - wanted)
+
+    high = 1.001 * (np.log(2 - miss) - np.log(miss)) / gap(num_keys) + 1e-12
+    if excess(0.0) <= 0:
+        return 0.0  # uniform attention up to rounding
+    root: Any = brentq(excess, 0.0, high)
     return float(root)
 
 
@@ -125,9 +136,8 @@ def least_planar_scale(num_keys: int, miss: float) -> float:
     Raises:
         ValueError: unless ``0 < miss < 1/2`` and n >= 2.
     """
-    if not 0 < miss < 0.5:
-        raise ValueError(f"miss: expected a number between 0 and 1/2, got {miss}")
-    return float(np.log((1 - miss) / miss) / gap(num_keys))
+    _check_miss(miss, 0.5, "1/2")
+    return float((np.log1p(-miss) - np.log(miss)) / gap(num_keys))
 
 
 def guaranteed_length(storage_bits: int, arithmetic_bits: int = 24) -> int:
@@ -149,7 +159,7 @@ def guaranteed_length(storage_bits: int, arithmetic_bits: int = 24) -> int:
     return int(np.ceil(np.pi / np.arcsin(np.sqrt(min(1.0, error / 2)))) - 1)
 
 
-def _check_miss(num_keys: int, miss: float) -> None:
-    whole("num_keys", num_keys, 2)
-    if not 0 < miss < 1 - 1 / num_keys:
-        raise ValueError(f"miss: expected a number between 0 and {1 - 1 / num_keys:g}, got {miss}")
+def _check_miss(miss: Any, most: float, said: str) -> None:
+    number = np.asarray(miss)
+    if number.ndim or number.dtype.kind not in "iuf" or not 0 < number < most:
+        raise ValueError(f"miss: expected a number between 0 and {said}, got {miss!r}")

@@ -13,11 +13,18 @@ Proof: logits ``S = X (W_q W_k^T / sqrt(d_k)) X^T`` are all matrices of rank at 
 ``S = log P + c 1^T`` gives ``S C = log P C``, so rank(S) >= rank(log P C); and ``c = -log P 1 / n`` gives equality.
 
 The rank of a centred matrix is at most n - 1, so **d_k = n - 1 suffices for every P**, and for almost every P (in
-Lebesgue measure) it is needed: the sharp threshold is n - 1, not n. Where X has a lower rank, logits have to lie in its
-column space on both sides as well, and `required_head_dim` says whether any choice of c does that.
+Lebesgue measure) it is needed: the sharp threshold is n - 1, not n.
+
+*Theorem (ours), X of any rank.* With ``A = log P C``, P is the pattern of a head on X if and only if the columns of A
+lie in the column space of X and its rows in that of [X, 1]; then of those with ``d_k >= rank(A)``, as above. Proof: the
+logits are the S with ``S = Π S = S Π``, Π the projection on the column space. If they are of P, then ``A = S C``, so
+rank(S) >= rank(A), the columns are as said, and ``A u = S u = 0`` for every u orthogonal to X and to 1. Conversely, if
+1 lies in the column space, ``S = A``. If not, let ``o = 1 - Π 1``, so that ``1^T o = |o|^2``, and
+``S = A (I - o 1^T / |o|^2)``: A up to a constant a row, columns as those of A, ``S o = 0``, and of no higher rank.
 
 Matrices are arrays or nested lists of real, finite numbers; anything else is a ``ValueError`` that names the argument.
-Whole numbers are taken as float64. Half precision is computed with in float32 and judged by its own rounding.
+All is computed in float64. Results go out in the dtype that came in (whole numbers: float64), rounded once, and what
+comes in is judged by the rounding of its own dtype.
 """
 
 from typing import NamedTuple
@@ -26,8 +33,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from theory.rank._checks import Known, distributions, nonnegative, whole
+from theory.rank._checks import Known, distributions, nonnegative, result_dtype, whole
 from theory.rank._checks import matrix as checked_matrix
+from theory.rank._inputs import fits, regauged, spans
 
 
 class HeadWeights(NamedTuple):
@@ -38,14 +46,13 @@ class HeadWeights(NamedTuple):
 
 
 def softmax(logits: ArrayLike) -> Float[np.ndarray, "n s"]:
-    """Softmax along the rows of ``(n, s)`` logits, in their precision (float32 for half precision).
+    """Softmax along the rows of ``(n, s)`` logits.
 
     Raises:
         ValueError: unless they are a matrix of finite numbers.
     """
-    values = checked_matrix("logits", logits).values
-    shifted = np.exp(values - values.max(axis=-1, keepdims=True))
-    return shifted / shifted.sum(axis=-1, keepdims=True)
+    known = checked_matrix("logits", logits)
+    return _softmax(known.values).astype(known.dtype)
 
 
 def head_pattern(inputs: ArrayLike, query: ArrayLike, key: ArrayLike) -> Float[np.ndarray, "n n"]:
@@ -59,15 +66,15 @@ def head_pattern(inputs: ArrayLike, query: ArrayLike, key: ArrayLike) -> Float[n
     Raises:
         ValueError: other shapes, or numbers that are not finite.
     """
-    x, w_q, w_k = (
-        checked_matrix(name, value).values
-        for name, value in (("inputs", inputs), ("query", query), ("key", key))
-    )
+    known = [
+        checked_matrix(name, value) for name, value in (("inputs", inputs), ("query", query), ("key", key))
+    ]
+    x, w_q, w_k = (one.values for one in known)
     wanted = x.shape[1], w_q.shape[1]
     for name, weights in (("query", w_q), ("key", w_k)):
         if weights.shape != wanted:
             raise ValueError(f"{name}: expected shape (d, d_k) = {wanted}, got {weights.shape}")
-    return softmax((x @ w_q) @ (x @ w_k).T / np.sqrt(wanted[1]))
+    return _softmax((x @ w_q) @ (x @ w_k).T / float(np.sqrt(wanted[1]))).astype(result_dtype(*known))
 
 
 def centred(logits: ArrayLike) -> Float[np.ndarray, "n s"]:
@@ -76,17 +83,18 @@ def centred(logits: ArrayLike) -> Float[np.ndarray, "n s"]:
     Raises:
         ValueError: unless they are a matrix of finite numbers.
     """
-    values = checked_matrix("logits", logits).values
-    return values - values.mean(axis=-1, keepdims=True)
+    known = checked_matrix("logits", logits)
+    return _centred(known.values).astype(known.dtype)
 
 
 def centred_log(pattern: ArrayLike) -> Float[np.ndarray, "n s"]:
-    """``log P C`` of an ``(n, s)`` pattern, in float64.
+    """``log P C`` of an ``(n, s)`` pattern.
 
     Raises:
         ValueError: unless all entries are positive and every row sums to 1.
     """
-    return centred(np.log(distributions("pattern", pattern).values))
+    known = distributions("pattern", pattern)
+    return _centred(np.log(known.values)).astype(known.dtype)
 
 
 def numerical_rank(matrix: ArrayLike, tolerance: float | None = None) -> int:
@@ -95,11 +103,11 @@ def numerical_rank(matrix: ArrayLike, tolerance: float | None = None) -> int:
     Raises:
         ValueError: unless it is a matrix of finite numbers, and the tolerance one that is not negative.
     """
-    return _rank(checked_matrix("matrix", matrix), tolerance)
+    known = checked_matrix("matrix", matrix)
+    return _rank(known, np.linalg.svd(known.values, compute_uv=False), tolerance)
 
 
-def _rank(known: Known, tolerance: float | None) -> int:
-    values = np.linalg.svd(known.values, compute_uv=False)
+def _rank(known: Known, values: np.ndarray, tolerance: float | None = None) -> int:
     if tolerance is None:
         tolerance = float(max(known.values.shape) * known.eps * values.max())
     return int((values > nonnegative("tolerance", tolerance)).sum())
@@ -108,14 +116,14 @@ def _rank(known: Known, tolerance: float | None) -> int:
 def log_tolerance(pattern: ArrayLike) -> float:
     """Below this, singular values of ``log P C`` may be rounding errors of P (in the dtype that P comes in).
 
-    An entry of P is off by some ``eps (1 + |log P|)`` times itself, so its logarithm by as much; n such errors in a
-    row, all of one sign, make a singular value of n times that. We allow 4.
+    An entry of P is off by some ``eps (1 + |log P|)`` times itself (its logit was rounded, and so was its exponential),
+    or by the least positive number where it is too small for the exponents of its dtype; its logarithm by as much. All
+    of these together have at most the spectral norm of their Frobenius norm, if all signs conspire. We allow twice.
 
     Raises:
         ValueError: unless P is positive with rows that sum to 1.
     """
-    values, eps = distributions("pattern", pattern)
-    return 4 * max(values.shape) * eps * (1 + float(np.abs(np.log(values)).max()))
+    return _log_tolerance(distributions("pattern", pattern))
 
 
 def required_head_dim(
@@ -129,18 +137,24 @@ def required_head_dim(
     Args:
         pattern: P, ``(n, n)``, positive, rows sum to 1. Its dtype tells how exactly it is known.
         inputs: X, ``(n, d)``; None for any X of rank n.
-        tolerance: singular values up to this count as zero; not negative, finite; `log_tolerance` of P if None.
+        tolerance: by how much log P may be off, in spectral norm: singular values of its centred log up to this count
+            as zero, and what X leaves out is judged by it; not negative, finite; `log_tolerance` of P if None.
 
     Returns:
-        0 to n - 1 (0 for uniform attention), or None where no head of any size does it on these inputs.
+        0 to n - 1 (0 for uniform attention), or None where no head of any size does it on these inputs. Both as far as
+        rounding lets one tell: the least size of a pattern within the error of P, on inputs within that of X. What
+        nearly dependent columns of X amplify into that error (`theory.rank._inputs`) is allowed for.
 
     Raises:
         ValueError: a pattern that is no positive row-stochastic square matrix, inputs of another length, or what is
             not finite.
     """
-    tolerance = log_tolerance(pattern) if tolerance is None else nonnegative("tolerance", tolerance)
-    logits = _logits(pattern, inputs, tolerance)
-    return None if logits is None else numerical_rank(logits, tolerance)
+    known = distributions("pattern", pattern)
+    tolerance = _log_tolerance(known) if tolerance is None else nonnegative("tolerance", tolerance)
+    log = _square_log(known)
+    if inputs is not None and not fits(log, spans(_rows(inputs, len(log))), tolerance):
+        return None
+    return _rank(known, np.linalg.svd(log, compute_uv=False), tolerance)
 
 
 def representable(
@@ -169,27 +183,30 @@ def representing_weights(
 ) -> HeadWeights:
     """Weights of a head that produces a pattern exactly (up to rounding).
 
-    The logits ``S`` of least rank, ``S = A B^T`` by their singular value decomposition with ``n`` by ``d_k`` factors
-    (columns of zeros where d_k is more than needed), and ``W_q = d_k^(1/4) X^+ A``, ``W_k = d_k^(1/4) X^+ B``.
+    The centred log as ``A B^T`` by its singular value decomposition with ``n`` by ``d_k`` factors (columns of zeros
+    where d_k is more than needed), B moved by the constant that X asks for (the theorem of the module), and
+    ``W_q = d_k^(1/4) X^+ A``, ``W_k = d_k^(1/4) X^+ B``. The nearer 1 is to the column space of X without lying in it,
+    the larger the weights.
 
     Raises:
         ValueError: where there are none (`representable`), or for bad arguments.
     """
     whole("head_dim", head_dim, 1)
-    x = checked_matrix("inputs", inputs).values
     required = required_head_dim(pattern, inputs, tolerance=tolerance)
+    known = distributions("pattern", pattern)
+    log = _square_log(known)
+    x = _rows(inputs, len(log))
+    allowed = spans(x)
     if required is None:
-        rank = np.linalg.matrix_rank(x)
+        rank = len(log) - allowed.outside.shape[1]
         raise ValueError(
-            f"inputs: expected rows that some head turns into this pattern, got rank {rank} for {len(x)} tokens"
+            f"inputs: expected rows that some head turns into this pattern, got rank {rank} for {len(log)} tokens"
         )
     if not max(1, required) <= head_dim:
         raise ValueError(f"head_dim: expected at least {max(1, required)} for this pattern, got {head_dim}")
-    logits = _logits(pattern, inputs, np.inf)
-    assert logits is not None  # no condition is checked at an infinite tolerance
-    left, right = factors(logits, head_dim)
-    back = head_dim**0.25 * np.linalg.pinv(x.astype(np.float64))
-    return HeadWeights(back @ left, back @ right)
+    left, right = _factors(log, head_dim)
+    back, dtype = head_dim**0.25 * allowed.inverse, result_dtype(known, x)
+    return HeadWeights((back @ left).astype(dtype), (back @ regauged(right, allowed)).astype(dtype))
 
 
 def factors(logits: ArrayLike, head_dim: int) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, "s k"]]:
@@ -200,13 +217,9 @@ def factors(logits: ArrayLike, head_dim: int) -> tuple[Float[np.ndarray, "n k"],
     Raises:
         ValueError: unless the logits are a matrix of finite numbers, and ``head_dim`` is 0 or more.
     """
-    checked = checked_matrix("logits", logits).values
-    left, values, right = np.linalg.svd(checked, full_matrices=False)
-    kept = min(whole("head_dim", head_dim, 0), len(values))
-    share = np.sqrt(values[:kept])
-    query, key = (np.zeros((size, head_dim)) for size in checked.shape)
-    query[:, :kept], key[:, :kept] = left[:, :kept] * share, right[:kept].T * share
-    return query, key
+    known = checked_matrix("logits", logits)
+    query, key = _factors(known.values, whole("head_dim", head_dim, 0))
+    return query.astype(known.dtype), key.astype(known.dtype)
 
 
 def published_counter_example() -> tuple[Float[np.ndarray, "2 1"], Float[np.ndarray, "2 2"]]:
@@ -219,31 +232,39 @@ def published_counter_example() -> tuple[Float[np.ndarray, "2 1"], Float[np.ndar
     return np.array([[1.0], [0.0]]), np.array([[0.5, 0.5], [0.75, 0.25]])
 
 
-def _logits(pattern: ArrayLike, inputs: ArrayLike | None, tolerance: float) -> np.ndarray | None:
-    """The logits of least rank that P has on these inputs; None if there are none.
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
 
-    With Π the projection on the column space of X, logits have to satisfy ``Π S = S = S Π`` as well. If 1 lies in
-    that space, then ``S = log P C`` is the choice of least rank, and there is none unless it satisfies both. If not,
-    ``S Π = S`` leaves one choice of c: ``log P (1 - Π 1) / |1 - Π 1|^2``, negative.
-    """
-    log = np.log(distributions("pattern", pattern).values)
-    n = len(log)
-    if log.shape != (n, n):
-        raise ValueError(f"pattern: expected a square matrix, got shape {log.shape}")
-    if inputs is None:
-        return centred(log)
-    x, eps = checked_matrix("inputs", inputs)
-    if len(x) != n:
-        raise ValueError(f"inputs: expected {n} rows, one a token, got {len(x)}")
-    basis, values, _ = np.linalg.svd(x.astype(np.float64), full_matrices=False)
-    basis = basis[:, values > max(x.shape) * eps * values.max()]
-    if basis.shape[1] == n:
-        return centred(log)
-    outside = 1 - basis @ basis.sum(axis=0)
-    if np.abs(outside).max() <= n * eps:
-        logits = centred(log)
-    else:
-        logits = log - (log @ outside / (outside @ outside))[:, None]
-    left = logits - basis @ (basis.T @ logits)
-    right = logits - (logits @ basis) @ basis.T
-    return None if max(np.linalg.norm(left, 2), np.linalg.norm(right, 2)) > tolerance else logits
+
+def _centred(logits: np.ndarray) -> np.ndarray:
+    return logits - logits.mean(axis=-1, keepdims=True)
+
+
+def _log_tolerance(known: Known) -> float:
+    errors = known.eps * (1 - np.log(known.values)) + known.least / known.values
+    return 2 * float(np.linalg.norm(errors))
+
+
+def _square_log(known: Known) -> np.ndarray:
+    """``log P C`` of a square pattern."""
+    n, num_keys = known.values.shape
+    if n != num_keys:
+        raise ValueError(f"pattern: expected a square matrix, got shape {known.values.shape}")
+    return _centred(np.log(known.values))
+
+
+def _rows(inputs: ArrayLike, n: int) -> Known:
+    known = checked_matrix("inputs", inputs)
+    if len(known.values) != n:
+        raise ValueError(f"inputs: expected {n} rows, one a token, got {len(known.values)}")
+    return known
+
+
+def _factors(logits: np.ndarray, head_dim: int) -> tuple[np.ndarray, np.ndarray]:
+    left, values, right = np.linalg.svd(logits, full_matrices=False)
+    kept = min(head_dim, len(values))
+    share = np.sqrt(values[:kept])
+    query, key = (np.zeros((size, head_dim)) for size in logits.shape)
+    query[:, :kept], key[:, :kept] = left[:, :kept] * share, right[:kept].T * share
+    return query, key

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from theory.rank._checks import matrix
-from theory.rank.exact import numerical_rank, softmax
+from theory.rank.exact import softmax
 
 
 class Spectra(NamedTuple):
@@ -27,12 +27,14 @@ class Spectra(NamedTuple):
 
 
 def spectra(logits: ArrayLike) -> Spectra:
-    """Both spectra of ``(n, s)`` logits, with ranks as float64 tells them (`numerical_rank`'s own tolerance).
+    """Both spectra of ``(n, s)`` logits, in their dtype, by which ranks are judged (`numerical_rank`'s own tolerance).
 
     Raises:
         ValueError: unless the logits are a matrix of finite numbers.
     """
-    wide = matrix("logits", logits).values.astype(np.float64)
-    weights = softmax(wide)
-    values = [np.linalg.svd(array, compute_uv=False) for array in (wide, weights)]
-    return Spectra(values[0], values[1], numerical_rank(wide), numerical_rank(weights))
+    known = matrix("logits", logits)
+    values = [np.linalg.svd(array, compute_uv=False) for array in (known.values, softmax(known.values))]
+    # The weights are computed in float64, but from logits that are known in their own dtype.
+    floor = max(known.values.shape) * known.eps
+    ranks = [int((found > floor * found.max()).sum()) for found in values]
+    return Spectra(values[0].astype(known.dtype), values[1].astype(known.dtype), ranks[0], ranks[1])
