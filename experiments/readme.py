@@ -70,6 +70,7 @@ SOURCES = {
     "roles": Source("figures/roles/quick.json", roles.BLOCKS, roles.values),
     "pruning": Source("figures/pruning/quick.json", pruning.BLOCKS, pruning.values),
     "pruning-minilm": Source("figures/pruning/minilm.json", pruning.BLOCKS, pruning.values),
+    "pruning-smollm": Source("figures/pruning/smollm.json", pruning.BLOCKS, pruning.values),
     "tries": Source("figures/tries/quick.json", tries.BLOCKS, tries.values),
     "audit": Source("figures/audit/quick.json", audit.BLOCKS, audit_records.values),
     "cache": Source("figures/cache/quick.json", cache.BLOCKS, cache.values),

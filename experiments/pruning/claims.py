@@ -122,7 +122,7 @@ def _gated_loss(rows: Rows) -> Verdict | None:
     if not found:
         return None
     text = "; ".join(
-        f"{r['model']}, {r['heads_left']} left: {r['loss']:.3f} against {r['importance_loss']:.3f}"
+        f"{r['model']}, {r['heads_left']} left: {two_digits(r['loss'])} against {two_digits(r['importance_loss'])}"
         for r in found
     )
     return all(r["loss"] < r["importance_loss"] for r in found), text
@@ -152,6 +152,11 @@ def _speed(rows: Rows) -> Verdict | None:
         for r in found
     )
     return all(abs(r["speedup"] / r["predicted_speedup"] - 1) <= 0.2 for r in found), text
+
+
+def two_digits(loss: float) -> str:
+    """A loss of three decimals, or as many as it takes to show two digits: where few heads go it is small."""
+    return f"{loss:z.3f}" if not 0 < abs(loss) < 0.01 else f"{loss:.2g}"
 
 
 def _range(values: Sequence[float]) -> str:

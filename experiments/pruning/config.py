@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from experiments import checks
-from experiments.pretrained import check_names
-from experiments.verses import load_text
+from experiments import checks, verses
+from experiments.pretrained import check_lengths, check_names, installed, load_tokenizer, sizes
+from experiments.pruning.data import gate_batches, subject_batches, text_of
 
 ORDERS = ("importance", "importance_recomputed", "confidence", "ablation", "random")
 REMOVALS = ("heads", "groups")
-SAMPLE = str(Path(__file__).parents[2] / "LICENSE")
 
 
 @dataclass(frozen=True)
@@ -22,8 +20,9 @@ class PruningConfig:
     Attributes:
         models: names or folders, as `experiments.pretrained.load` takes them.
         text: a UTF-8 file; the English verses (``make text``) if empty, the project's licence if ``sample``.
-        num_tokens: tokens that scores are computed on, and again that losses are measured on, about.
-        length: longest sequence.
+        num_tokens: tokens that scores are computed on, and again that losses are measured on, about: sequences of a
+            causal model have them exactly, for an encoder a sentence counts as 32 of them. The text has to have them.
+        length: longest sequence; every model has to have as many positions.
         orders: of `ORDERS`.
         random_orders: how many of ``random``.
         steps: fractions are 0, 1 / steps, ..., 1.
@@ -31,7 +30,7 @@ class PruningConfig:
         gated_models: for which gates are trained.
         gate_penalties: what an open gate costs, times the number of heads: a run each.
         gate_steps: optimiser steps.
-        gate_sequences: sequences (or sentences) of a step.
+        gate_sequences: sentences of a step, or four times its sequences, of text that comes again where it ends.
         timed_models: of which heads are really removed.
         removals: ``heads`` by importance, ``groups`` of query heads that share keys (where there are such).
         removed_fraction: of the heads.
@@ -130,6 +129,7 @@ def resolve(config: PruningConfig, given: Collection[str]) -> PruningConfig:
 def _check(config: PruningConfig) -> None:
     checks.positive(config, or_zero=("gate_penalties",))
     checks.different(config)
+    checks.some(config, "models")
     check_names(config.models)
     own = config.models
     checks.known(config, ablated_models=own, gated_models=own, timed_models=own)
@@ -138,10 +138,22 @@ def _check(config: PruningConfig) -> None:
         raise ValueError(
             f"removed_fraction: expected a number between 0 and 1, got {config.removed_fraction}"
         )
-    if config.text not in ("", "sample"):
-        load_text(config.text)
     checks.least(config, length=8)
+    check_lengths(config, config.models, length=1)
     if config.num_tokens < 4 * config.length:
         raise ValueError(
             f"num_tokens: expected at least 4 * length = {4 * config.length}, got {config.num_tokens}"
         )
+    if config.text or verses.PATH.exists():
+        _check_text(config)
+
+
+def _check_text(config: PruningConfig) -> None:
+    """There is as much of the text as is asked for, by the tokenisers of the models that are here."""
+    words = text_of(config.text)
+    for model in filter(installed, config.models):
+        tokenizer, causal = load_tokenizer(model), sizes(model).causal
+        subject_batches(tokenizer, words, config.num_tokens, config.length, causal=causal)
+        if model in config.gated_models:
+            # One step: more would come again.
+            gate_batches(tokenizer, words, 1, config.gate_sequences, config.length, causal=causal)

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from experiments import verses
 from experiments.engine import Ask, Experiment, Part, Rows, costliest_first
-from experiments.points import Record
+from experiments.points import Record, to_units
 from experiments.pretrained import input_files, installed, not_installed
 from experiments.pruning import figures, table, units
 from experiments.pruning.config import PRESETS, PruningConfig, resolve
+from experiments.pruning.points import (
+    KINDS,
+    AblatedPoint,
+    GatePoint,
+    HeadPoint,
+    MatchedPoint,
+    PrunedPoint,
+    TimedPoint,
+    grid,
+    matched,
+)
 from experiments.pruning.records import onset_rows, summary
-from experiments.pruning.units import AblatedPoint, GatePoint, HeadPoint, PrunedPoint, TimedPoint
 
 
 class Pruning(Experiment[PruningConfig]):
@@ -22,7 +33,7 @@ class Pruning(Experiment[PruningConfig]):
     name = "pruning"
     summary = "which heads of pretrained models can go: importance, pruning curves, gates, speed"
     presets = PRESETS
-    kinds = units.KINDS
+    kinds = KINDS
     plots = figures.FIGURES
     tables = (table.curves_cells, table.gates_cells, table.speed_cells)
 
@@ -32,11 +43,14 @@ class Pruning(Experiment[PruningConfig]):
 
     def points(self, config: PruningConfig) -> list[Any]:
         """The grid, of what there is here."""
-        return units.grid(_present(config))
+        return grid(_present(config))
 
     def parts(self, config: PruningConfig, ask: Ask) -> list[Part]:
-        """One part a batch, the costliest first."""
-        return costliest_first(super().parts(config, ask))
+        """One part a batch, the costliest first; that of gates goes on to importance with as many heads."""
+        return costliest_first(
+            Part(self.describe(own, None), partial(_ask, ask, own), len(own), self.work(own))
+            for _, own in to_units(self.kinds, self.points(config))
+        )
 
     def work(self, points: Sequence[Any]) -> float:
         """How much a batch costs, about."""
@@ -53,6 +67,10 @@ class Pruning(Experiment[PruningConfig]):
     def summary_of(self, config: PruningConfig, ask: Ask, rows: Rows) -> Rows:
         """Curves, onsets, gate sets, speed-ups, verdicts."""
         return summary(config, ask, rows)
+
+    def unpacked(self, rows: Rows) -> Rows:
+        """The rows of a final file; one of a run without gates may be older than the kind that gates ask for."""
+        return {"matched": []} | rows
 
     def input_files(self, config: PruningConfig) -> list[str]:
         """The user's text, and the files of models that are folders."""
@@ -83,6 +101,8 @@ class Pruning(Experiment[PruningConfig]):
         elif isinstance(p, GatePoint):
             said = f"gates, penalty {p.penalty:g}"
             result = f"{done[0]['heads_left'] if done else 0} heads left, loss {done[0]['loss'] if done else 0:.3f}"
+        elif isinstance(p, MatchedPoint):
+            said, result = f"{p.heads_left} heads by importance", ", ".join(f"{r['loss']:.3f}" for r in done)
         else:
             said, result = f"timing, {p.removal} removed, batch {p.batch_size}", "done"
         return f"{p.model}: {said}" + ("" if records is None else f": {result}")
@@ -97,6 +117,13 @@ class Pruning(Experiment[PruningConfig]):
         for row in onset_rows(records):
             costs.setdefault(row["order"], []).append(row["mean_cost"])
         return "mean cost " + ", ".join(f"{order}: {sum(own) / len(own):.3f}" for order, own in costs.items())
+
+
+def _ask(ask: Ask, own: Sequence[Any]) -> None:
+    """A batch; after that of gates the loss that importance has with exactly as many heads."""
+    records = ask(own)
+    if isinstance(own[0], GatePoint):
+        ask([matched(own[0], records[0]["heads_left"])])
 
 
 def work_of(points: Sequence[Any]) -> float:

@@ -40,9 +40,9 @@ def curves(data: Mapping[str, Any]) -> Drawn:
         panels.append((model, "loss", list(rows)))
         if is_encoder(rows):
             panels.append((model, "ranking", list(rows)))
-    figure, grid = style.grid(
-        1, len(panels), style.DOUBLE_WIDTH if len(panels) > 1 else style.COLUMN_WIDTH, 2.7
-    )
+    # Beside one panel alone the legend finds no room but below, line by line.
+    width, height = (style.DOUBLE_WIDTH, 2.7) if len(panels) > 1 else (style.COLUMN_WIDTH, 3.6)
+    figure, grid = style.grid(1, len(panels), width, height)
     shown: list[str] = []
     for axes, (model, what, rows) in zip(grid[0], panels, strict=True):
         for order, look in _ORDERS.items():
@@ -63,7 +63,7 @@ def curves(data: Mapping[str, Any]) -> Drawn:
     handles: list[Any] = [style.handle(look) for order, look in _ORDERS.items() if order in shown]
     handles.append(style.area_handle("expected onset (20% to 40%)", style.WINDOW))
     handles.append(style.line_handle(f"{TOLERATED:.0%} of the rise", style.REFERENCE))
-    style.legend_below(figure, handles, 3 if len(panels) > 1 else 2)
+    style.legend_below(figure, handles, 3 if len(panels) > 1 else 1)
     seeds = max(row["num_seeds"] for row in records(data, "curves"))
     caption = (
         "Loss on held-out text when heads are masked in an order; nothing is trained again. *smollm2-135m* "

@@ -13,7 +13,7 @@ from experiments import style
 from experiments.pruning.claims import SMALL_COST
 from experiments.pruning.records import groups, span
 from experiments.reading import Record, records, select
-from experiments.roles.naming import NONE, ORDER, RULES
+from experiments.roles.naming import NONE, ORDER
 from experiments.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, Look
 
 COLOURS = "cividis"
@@ -85,6 +85,7 @@ def gates(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
     for panels, ((model,), own) in zip(grid, by_model.items(), strict=True):
         axes: Axes = panels[0]
         curve = select(records(data, "points"), model=model, order="importance")
+        curve += select(records(data, "matched"), model=model)
         curve = sorted(curve, key=lambda row: row["heads_left"])
         none = [None] * max(len(curve), len(own))
         for found, look, line in ((curve, curve_look, "-"), (own, gate_look, "none")):
@@ -97,13 +98,12 @@ def gates(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         axes.set_ylabel("loss on held-out text")
         _survivors(panels[1], own)
     style.legend_below(figure, [style.handle(curve_look), style.handle(gate_look, linestyle="none")], 2)
-    shown = {name for row in rows for name in row["roles"]}
-    thresholds = ", ".join(f"{name} {rule.threshold:g}" for name, rule in RULES.items() if name in shown)
     caption = (
         "Hard-concrete gates with an L0 penalty (Voita et al. 2019), trained alone on a model that stays as "
         "it is. Left: loss on held-out text with the heads that they leave, beside as many by importance. "
-        "Right: share of the heads of each role that survive, for each number of heads left; in brackets "
-        f"how many there are. A head has the first role whose score is above its threshold ({thresholds})."
+        "Right: share of the heads of each role that survive, for each number of heads left (no bar: none); "
+        "in brackets how many there are. Roles are those of the experiment *roles* (preset quick); a head "
+        "may have several."
     )
     return figure, caption
 
@@ -137,6 +137,11 @@ def _one_left(axes: Axes, rows: Sequence[Record], model: str, whole: float) -> N
 
 
 def _survivors(axes: Axes, rows: Sequence[Record]) -> None:
+    axes.set_title(f"{rows[0]['model']}: heads by role")
+    if rows[0]["roles"] is None:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "roles of this model are not measured", ha="center", transform=axes.transAxes)
+        return
     names = [name for name in (*ORDER, NONE) if any(name in row["roles"] for row in rows)]
     width = 0.8 / len(rows)
     for index, row in enumerate(sorted(rows, key=lambda row: -row["heads_left"])):
@@ -147,10 +152,10 @@ def _survivors(axes: Axes, rows: Sequence[Record]) -> None:
             x, shares, width, color=color, edgecolor="white", linewidth=0.5, label=f"{row['heads_left']} left"
         )
     counts = [rows[0]["roles"][name][1] for name in names]
-    axes.set_xticks(range(len(names)), [f"{n}\n({c})" for n, c in zip(names, counts, strict=True)])
+    labels = [f"{n} ({c})" for n, c in zip(names, counts, strict=True)]
+    axes.set_xticks(range(len(names)), labels, rotation=30, ha="right", rotation_mode="anchor")
     axes.tick_params(axis="x", length=0)
     axes.set_ylim(0, 1.25)
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
-    axes.set_title(f"{rows[0]['model']}: heads by role")
     axes.set_ylabel("share that survives")
     axes.legend(loc="upper center", ncols=len(rows))

@@ -87,9 +87,7 @@ def _train(
     shape = (config.num_layers, config.num_heads)
     optimiser = optax.adam(LEARNING_RATE)
 
-    def loss(log_alpha: Array, batch: tuple[Array, Array], key: Array) -> tuple[Array, Array]:
-        own = model_loss(params, config, *batch, analysis.sample_gates(key, log_alpha))
-        return own + penalty * analysis.open_penalty(log_alpha) / log_alpha.size, own
+    loss = partial(gate_loss, params, config, penalty=penalty)
 
     def step(state: tuple[Array, Any], inputs: tuple[Array, Array]) -> tuple[tuple[Array, Any], Array]:
         log_alpha, memory = state
@@ -105,6 +103,29 @@ def _train(
     return log_alpha, found
 
 
+def gate_loss(
+    params: Any,
+    config: ModelConfig,
+    log_alpha: Float[Array, "L N"],
+    batch: tuple[Int[Array, "b t"], Int[Array, " b"]],
+    key: Array,
+    *,
+    penalty: Float[Array, ""] | float,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """What gates are trained on: `model_loss` and ``penalty`` times the expected share of open gates; the former alone.
+
+    Args:
+        params: of the model.
+        config: of the model.
+        log_alpha: of the gates.
+        batch: tokens and lengths.
+        key: of the gates' noise.
+        penalty: in units of the loss.
+    """
+    own = model_loss(params, config, *batch, analysis.sample_gates(key, log_alpha))
+    return own + penalty * analysis.open_penalty(log_alpha) / log_alpha.size, own
+
+
 def model_loss(
     params: Any,
     config: ModelConfig,
@@ -112,7 +133,7 @@ def model_loss(
     lengths: Int[Array, " b"],
     gates: Float[Array, "L N"],
 ) -> Float[Array, ""]:
-    """What gates are trained on, a token (or a sentence); see the module's docstring."""
+    """The part of it that the model pays, a token (or a sentence); see the module's docstring."""
     if config.causal:
         total, count = next_token_loss(params, config, tokens, lengths, gates)
         return total / count

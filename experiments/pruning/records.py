@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from experiments.engine import Ask, Rows
+from experiments.files import read_final
 from experiments.points import Record
 from experiments.pruning.claims import claim_rows
 from experiments.pruning.config import PruningConfig
 from experiments.reading import select
-from experiments.roles.naming import NONE, roles
+from experiments.roles.naming import NONE
 
 R = TypeVar("R", bound=Mapping[str, Any])
 Row = Mapping[str, Any]
 """A record that is only read."""
 
+ROLES = Path(__file__).parents[2] / "figures" / "roles" / "quick.json"
+"""Where the roles of heads are."""
 TOLERATED = 0.05
 """A curve has begun to rise where removal costs more than this share of what removing all heads costs."""
 
@@ -28,7 +32,7 @@ def summary(config: PruningConfig, ask: Ask, rows: Rows) -> Rows:
     found = {
         "curves": curve_rows(rows["points"]),
         "onsets": onset_rows(rows["points"]),
-        "gate_sets": gate_rows(rows["gates"], rows["heads"], rows["points"]),
+        "gate_sets": gate_rows(rows["gates"], rows["heads"], rows["matched"], role_rows()),
         "speedups": speed_rows(rows["timings"]),
     }
     return found | {"claims": claim_rows(rows | found)}
@@ -91,36 +95,44 @@ def onset_rows(points: Sequence[Row]) -> list[Record]:
     return out
 
 
-def role_of(head: Mapping[str, Any]) -> str:
-    """What a head does: the first role whose score is above its threshold (`experiments.roles.naming`)."""
-    return next(iter(roles(dict(head), ())), NONE)
+def role_rows() -> list[Record]:
+    """Roles of heads as `experiments.roles` finds them: a role is one thing in both experiments."""
+    return read_final(ROLES)["records"]["roles"] if ROLES.is_file() else []
 
 
-def gate_rows(gates: Sequence[Row], heads: Sequence[Row], points: Sequence[Row]) -> list[Record]:
-    """What gates left open, by model and penalty: how many, which, and what importance pays for as many."""
+def gate_rows(
+    gates: Sequence[Row], heads: Sequence[Row], matched: Sequence[Row], named: Sequence[Row]
+) -> list[Record]:
+    """What gates left open, by model and penalty: how many, which, and what importance pays for exactly as many.
+
+    ``roles`` has for every role that some head of the model has how many of them are open, and how many there are (a
+    head may have several); ``with_role`` likewise for heads with any. Both are None for a model that ``named`` (of
+    `role_rows`) does not have.
+    """
     out = []
     for (model, penalty), own in groups(gates, "model", "penalty").items():
-        scores = {(row["layer"], row["head"]): row for row in select(heads, model=model)}
         is_open = {(row["layer"], row["head"]): row["gate"] > 0 for row in own}
-        by_role: dict[str, list[bool]] = {}
-        for place, head in scores.items():
-            by_role.setdefault(role_of(head), []).append(is_open[place])
+        importance = {(row["layer"], row["head"]): row["importance"] for row in select(heads, model=model)}
         chosen = {
-            kept: [scores[place]["importance"] for place in scores if is_open[place] is kept]
+            kept: [importance[place] for place in importance if is_open[place] is kept]
             for kept in (True, False)
         }
-        curve = sorted(select(points, model=model, order="importance"), key=lambda row: row["heads_left"])
-        loss = None
-        if curve:
-            loss = float(
-                np.interp(own[0]["heads_left"], [r["heads_left"] for r in curve], [r["loss"] for r in curve])
-            )
+        by_role: dict[str, list[bool]] = {}
+        with_role: list[bool] = []
+        for row in select(named, model=model):
+            kept = is_open[row["layer"], row["head"]]
+            with_role += [kept] if row["roles"] else []
+            for role in row["roles"] or [NONE]:
+                by_role.setdefault(role, []).append(kept)
+        as_many = select(matched, model=model, heads_left=own[0]["heads_left"])
+        loss = as_many[0]["loss"] if as_many else None  # of an unfinished run
         out.append(
             {"model": model, "penalty": penalty, "heads_left": own[0]["heads_left"]}
             | {"num_heads": len(own), "loss": own[0]["loss"], "ranking": own[0]["ranking"]}
             | {"importance_loss": loss, "auc": rank_probability(chosen[True], chosen[False])}
             | {"open_by_layer": _open_by_layer(own)}
-            | {"roles": {role: [sum(kept), len(kept)] for role, kept in sorted(by_role.items())}}
+            | {"roles": {role: _counted(kept) for role, kept in sorted(by_role.items())} or None}
+            | {"with_role": _counted(with_role) if by_role else None}
         )
     return out
 
@@ -162,3 +174,7 @@ def speed_rows(timings: Sequence[Row]) -> list[Record]:
 
 def _open_by_layer(rows: Sequence[Row]) -> list[int]:
     return [sum(row["gate"] > 0 for row in own) for own in groups(rows, "layer").values()]
+
+
+def _counted(kept: Sequence[bool]) -> list[int]:
+    return [sum(kept), len(kept)]

@@ -13,15 +13,10 @@ from scipy.stats import rankdata
 
 from experiments.pretrained import PretrainedModel, load
 from experiments.pruning import losses
-from experiments.pruning.config import SAMPLE
-from experiments.pruning.data import BATCH, SENTENCE_TOKENS, Batches, pairs, sentences, sequences
+from experiments.pruning.data import BATCH, Batches, subject_batches, text_of
 from experiments.roles.measure import marks
-from experiments.verses import Text, load_text
 from mha_jax import analysis
 from theory.problems import seeded_rng
-
-PAIRS = 16
-"""Pairs of sentences in a batch of the contrastive loss."""
 
 
 @dataclass(frozen=True)
@@ -156,22 +151,11 @@ def _mask(kept: Any) -> Any:
     return jnp.asarray(np.asarray(kept, np.float32))
 
 
-def text_of(text: str) -> Text:
-    """The text that a configuration names."""
-    return load_text(SAMPLE if text == "sample" else text)
-
-
 @cache
 def subject(model: str, text: str, num_tokens: int, length: int) -> Subject:
     """A model with about ``num_tokens`` tokens to score heads on, and as many to measure losses on."""
-    loaded, words = load(model), text_of(text)
-    tokenizer = loaded.tokenizer
-    if loaded.config.causal:
-        count = num_tokens // length
-        train, test = (
-            sequences(tokenizer, passages, count, length) for passages in (words.train, words.held_out)
-        )
-        return Subject(loaded, train, test)
-    count = max(4, num_tokens // SENTENCE_TOKENS)
-    train = pairs(tokenizer, words.train_sentences, count // 2, length, PAIRS)
-    return Subject(loaded, train, sentences(tokenizer, words.held_out_sentences, count, length))
+    loaded = load(model)
+    batches = subject_batches(
+        loaded.tokenizer, text_of(text), num_tokens, length, causal=loaded.config.causal
+    )
+    return Subject(loaded, *batches)

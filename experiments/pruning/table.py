@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from experiments import claims
+from experiments.pruning.claims import two_digits
 from experiments.pruning.records import groups
 from experiments.reading import records, select
+from experiments.roles.naming import NONE
 from experiments.tables import Cells, markdown_of
 
 ORDER_WORDS = {
@@ -49,15 +52,18 @@ def gates_cells(data: Mapping[str, Any]) -> Cells | None:
     for row in records(data, "gate_sets"):
         other = row["importance_loss"]
         cells = [row["model"], f"{row['penalty']:g}", f"{row['heads_left']} of {row['num_heads']}"]
-        cells += [f"{row['loss']:z.3f}", "–" if other is None else f"{other:z.3f}"]
+        cells += [two_digits(row["loss"]), "–" if other is None else two_digits(other)]
         cells += ["–" if row["auc"] is None else f"{row['auc']:.2f}"]
+        with_role, none = row["with_role"], (row["roles"] or {}).get(NONE)
+        cells += ["–" if counts is None else _counts(counts) for counts in (with_role, none)]
         lines.append(tuple(cells))
     if not lines:
         return None
     columns = ("model", "penalty", "heads left", "loss", "same number\nby I_h", "open above\nclosed")
+    columns += ("open, with\na role", "open,\nwithout")
     note = (
         "Gates trained alone, the model as it is. Open above closed: probability that an open head has a higher "
-        "I_h than a closed one."
+        "I_h than a closed one. Roles are those of the table above (experiment `roles`)."
     )
     return Cells("Heads that gates leave", columns, tuple(lines), note)
 
@@ -100,19 +106,26 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     """Every number of a run that prose may name, without the name of the source.
 
     ``loss.MODEL.ORDER.PERCENT`` (``loss.smollm2-135m.importance.20``), ``cost.`` likewise in percent of what removing
-    all costs, ``ranking.`` likewise for encoders; ``mean-cost.MODEL.ORDER`` (mean over seeds),
+    all costs, ``ranking.`` likewise for encoders, of others ``added.`` (nats more than the whole model) and
+    ``perplexity-ratio.`` (times its perplexity); ``mean-cost.MODEL.ORDER`` (mean over seeds),
     ``mean-cost-low.MODEL.random``, ``mean-cost-high.``; ``tolerated.MODEL.ORDER``; ``random-as-good.MODEL.ORDER``: how
-    many random orders cost as little on average; ``ablation.found``;
-    ``gates.MODEL.PENALTY.left``, ``.loss``, ``.importance-loss``, ``.auc``; ``speedup.MODEL.REMOVAL.BATCH``,
+    many random orders cost as little on average, ``chance.MODEL.ORDER``: p of that, one-sided; ``ablation.found``;
+    ``gates.MODEL.PENALTY.left``, ``.loss``, ``.importance-loss``, ``.auc``, ``.role.ROLE`` (open of how many, also of
+    ``any`` and of ``none``); ``speedup.MODEL.REMOVAL.BATCH``,
     ``predicted-speedup.``; ``claims.held``, ``claims.judged``.
     """
     out = {}
+    whole = {row["model"]: row["loss"] for row in select(records(data, "curves"), fraction_pruned=0.0)}
     for row in records(data, "curves"):
         name = f"{row['model']}.{row['order']}.{100 * row['fraction_pruned']:.0f}"
         out[f"loss.{name}"] = f"{row['loss']:z.3f}"
         out[f"cost.{name}"] = _percent(row["cost"])
         if row["ranking"] is not None:
             out[f"ranking.{name}"] = f"{row['ranking']:z.3f}"
+        elif row["model"] in whole:
+            added = row["loss"] - whole[row["model"]]
+            out[f"added.{name}"] = f"{added:+z.2f}"
+            out[f"perplexity-ratio.{name}"] = f"{math.exp(added):.2f}"
     for (model, order), own in groups(records(data, "onsets"), "model", "order").items():
         out[f"mean-cost.{model}.{order}"] = f"{np.mean([row['mean_cost'] for row in own]):z.3f}"
         chance = [row["mean_cost"] for row in select(records(data, "onsets"), model=model, order="random")]
@@ -123,15 +136,20 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
             out[f"tolerated.{model}.{order}"] = _percent(own[0]["tolerated"])
             better = sum(cost <= own[0]["mean_cost"] for cost in chance)
             out[f"random-as-good.{model}.{order}"] = f"{better} of {len(chance)}"
+            # The order itself is one more draw where it is no better than chance.
+            out[f"chance.{model}.{order}"] = f"{(better + 1) / (len(chance) + 1):.2f}"
     for row in records(data, "claims"):
         if row["claim"] == "ablation" and row["found"]:
             out["ablation.found"] = row["found"].partition(": ")[2]
     for row in records(data, "gate_sets"):
         name = f"gates.{row['model']}.{row['penalty']:g}"
         out[f"{name}.left"] = str(row["heads_left"])
-        out[f"{name}.loss"] = f"{row['loss']:z.3f}"
-        for key, field in (("importance-loss", "importance_loss"), ("auc", "auc")):
-            out[f"{name}.{key}"] = "–" if row[field] is None else f"{row[field]:z.3f}"
+        for key, field in (("loss", "loss"), ("importance-loss", "importance_loss"), ("auc", "auc")):
+            out[f"{name}.{key}"] = "–" if row[field] is None else two_digits(row[field])
+        for role, counts in (row["roles"] or {}).items():
+            out[f"{name}.role.{role}"] = _counts(counts)
+        if row["with_role"] is not None:
+            out[f"{name}.role.any"] = _counts(row["with_role"])
     for row in records(data, "speedups"):
         name = f"{row['model']}.{row['removal']}.{row['batch_size']}"
         out[f"speedup.{name}"] = f"{row['speedup']:.2f}"
@@ -141,3 +159,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.0%}"
+
+
+def _counts(counts: Sequence[int]) -> str:
+    return f"{counts[0]} of {counts[1]}"

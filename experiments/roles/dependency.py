@@ -22,8 +22,6 @@ BUCKETS = (16, 32, 64, 128, 256, 512, 1024)
 """Sentences are padded to one of these numbers of tokens, and of words."""
 BATCH_TOKENS = 512
 """Tokens of a batch, padding included."""
-NOBODY = -2
-"""Number of no word, predicted where a head attends no other word at all, as from the first one of a causal model."""
 _IGNORED = frozenset({"root", "punct"})
 
 
@@ -181,7 +179,7 @@ def _hits(
     def sentence(maps: Array, own: Encoded) -> tuple[Array, Array, Array]:
         between = word_maps(maps, own.owners, size)
         real = jnp.arange(size) < own.num_words
-        predicted = jnp.stack([predict(between, real, attends=attends) for attends in (True, False)], axis=2)
+        predicted = jnp.stack([attended_word(between, real, attends=way) for way in (True, False)], axis=2)
         hits = dependency_hits(predicted, own.heads, own.relations, num_relations)
         base = offset_hits(own.heads, own.relations, num_relations)
         if every >= 0:
@@ -194,14 +192,6 @@ def _hits(
     half = jax.nn.one_hot(batch.half, 2)
     by_half = partial(jnp.einsum, "bh,b...->h...", half)
     return by_half(hits), by_half(base), by_half(words)
-
-
-def predict(between: Array, real: Array, *, attends: bool) -> Array:
-    """`attended_word`, but `NOBODY` where nothing at all is attended: the largest of nothing but zeros is no choice."""
-    predicted = attended_word(between, real, attends=attends)
-    oriented = between if attends else between.swapaxes(-1, -2)
-    chosen_weight = jnp.take_along_axis(oriented, predicted[..., None], axis=-1)[..., 0]
-    return jnp.where(chosen_weight > 0, predicted, NOBODY)
 
 
 def rows(model: str, relations: Sequence[str], counts: Counts) -> Iterator[Record]:

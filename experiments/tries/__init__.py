@@ -61,6 +61,11 @@ Added when the results on these were known (3 and 4 had failed: cut channels rec
 10. *Resumed.* The gain is the cut's, not that of a second start with new moments and new patience: direct runs that are
     given one recover less often than channels cut from 4h heads at equal compute.
 
+*Test.* Arms run on the same problems. Those of one seed (all sizes) are not independent, so arms are compared seed by
+seed, by exact flips of the signs of all of a seed's problems together (`experiments.significance`), with Holm's
+correction. At first this was a sign test of single problems, whose p-values were up to ten times too small; what was
+expected, and the rules above, are as they were.
+
 Modules: `config`, `units` (points of the tries and what a batch computes), `dynamics` (the same of checkpoints),
 `records` (thresholds and curves), `claims`, `figures`, `table`, `experiment`.
 """

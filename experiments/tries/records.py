@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
 
 from experiments.capacity.units import RECOVERED_F1
 from experiments.engine import Ask, Rows
 from experiments.files import read_final
 from experiments.points import Record
 from experiments.reading import select
+from experiments.significance import holm, sign_flip_p
 from experiments.store import canonical
 from experiments.tries.claims import claim_rows
 from experiments.tries.config import TriesConfig
@@ -54,9 +54,9 @@ def _arms(points: Sequence[Record], ratios: Iterable[int]) -> list[Record]:
     for (heads, dim, arm, ratio, choice), own in groups.items():
         identity = {"num_heads": heads, "head_dim": dim, "total_key_dim": heads * dim}
         if arm != "direct":
-            table.append(
-                _arm_row(identity | {"arm": arm, "ratio": ratio, "choice": choice}, [[p] for p in own])
-            )
+            label = {"arm": arm, "ratio": ratio, "choice": choice}
+            in_order = sorted(own, key=lambda p: p["seed"])  # arms are compared seed by seed
+            table.append(_arm_row(identity | label, [[p] for p in in_order]))
             continue
         by_seed: dict[int, list[Record]] = {}
         for point in sorted(own, key=lambda p: p["restart"]):
@@ -133,38 +133,63 @@ def _thresholds(config: TriesConfig, arms: Sequence[Record], yardsticks: Sequenc
     return table
 
 
-def _paired(arms: Sequence[Record]) -> list[Record]:
-    """Every arm against the direct runs of the same problems, over all sizes.
+Arm = tuple[str, int, str | None]
+"""Arm, ratio H / h, and by which choice heads were kept."""
 
-    The p-value is that of a two-sided sign test on problems that one of the two recovers alone. Sizes share their
-    seeds, so that it is somewhat too small.
+
+def comparisons(arms: Iterable[Arm]) -> list[tuple[Arm, Arm]]:
+    """Which arms are compared: with direct training, chosen heads with random ones, cut heads with restarts."""
+    arms = list(dict.fromkeys(arms))
+    direct: Arm = ("direct", 1, None)
+    pairs = [(arm, direct) for arm in arms if arm != direct]
+    pairs += [(arm, (*arm[:2], "random")) for arm in arms if arm[0] == "healed-steps" and arm[2] != "random"]
+    pairs += [(arm, ("resumed", 1, None)) for arm in arms if arm[0] == "healed-compute"]
+    pairs += [
+        (("restarts", arm[1], None), arm)
+        for arm in arms
+        if arm[0] == "healed-steps" and arm[2] == "recomputed"
+    ]
+    return [pair for pair in pairs if set(pair) <= set(arms)]
+
+
+def _paired(arms: Sequence[Record]) -> list[Record]:
+    """Arms against others on the same problems, over all sizes.
+
+    Problems of one seed, at all sizes, are not independent: the p-value is that of exact sign flips over seeds,
+    ``holm`` the same corrected for all comparisons made here. The best of several direct runs has the direct run among
+    them and cannot recover less: nothing to test.
     """
-    direct = {(r["num_heads"], r["head_dim"]): r["recovered_seeds"] for r in select(arms, arm="direct")}
-    groups: dict[tuple[Any, ...], list[tuple[bool, bool]]] = {}
+    outcomes: dict[Arm, dict[tuple[int, int], list[bool]]] = {}
     for row in arms:
-        if row["arm"] == "direct" or (row["num_heads"], row["head_dim"]) not in direct:
-            continue
-        beside = direct[row["num_heads"], row["head_dim"]]
-        pairs = groups.setdefault((row["arm"], row["ratio"], row["choice"]), [])
-        pairs += zip(row["recovered_seeds"], beside, strict=True)
+        own = outcomes.setdefault((row["arm"], row["ratio"], row["choice"]), {})
+        own[row["num_heads"], row["head_dim"]] = row["recovered_seeds"]
     table = []
-    for (arm, ratio, choice), pairs in groups.items():
-        alone = sum(a and not b for a, b in pairs)
-        other = sum(b and not a for a, b in pairs)
+    for (arm, ratio, choice), (other, other_ratio, other_choice) in comparisons(outcomes):
+        mine, theirs = outcomes[arm, ratio, choice], outcomes[other, other_ratio, other_choice]
+        both = [size for size in mine if size in theirs]
+        a, b = (np.array([found[size] for size in both], int) for found in (mine, theirs))  # sizes, seeds
+        by_seed = (a - b).sum(axis=0).tolist()
         table.append(
             {
                 "arm": arm,
                 "ratio": ratio,
                 "choice": choice,
-                "problems": len(pairs),
-                "recovered": sum(a for a, _ in pairs),
-                "direct_recovered": sum(b for _, b in pairs),
-                "alone": alone,
-                "direct_alone": other,
-                "p_value": float(binomtest(alone, alone + other).pvalue) if alone + other else 1.0,
+                "other": other,
+                "other_ratio": other_ratio,
+                "other_choice": other_choice,
+                "problems": a.size,
+                "seeds": len(by_seed),
+                "recovered": int(a.sum()),
+                "other_recovered": int(b.sum()),
+                "alone": int((a > b).sum()),
+                "other_alone": int((b > a).sum()),
+                "more_by_seed": by_seed,
+                "p_value": None if (arm, other) == ("restarts", "direct") else sign_flip_p(by_seed),
             }
         )
-    return table
+    tested = [row for row in table if row["p_value"] is not None]
+    corrected = iter(holm([row["p_value"] for row in tested]))
+    return [row | {"holm": None if row["p_value"] is None else next(corrected)} for row in table]
 
 
 def _curves(points: Sequence[Record]) -> list[Record]:

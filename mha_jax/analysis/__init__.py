@@ -1,9 +1,9 @@
 """Measures of heads: pure functions of attention maps and of a mask that multiplies heads' outputs.
 
 They know no model: any maps ``(..., N, T, T)`` of self-attention will do, and any loss that takes a mask. Padding is
-given by masks of tokens, on whichever side, and never counts: the first token is the first real one. What is averaged
-over a corpus comes as a `Total` (a sum and a number), so that a corpus of any size is measured in bounded memory, batch
-after batch.
+given by masks of tokens, on whichever side, and never counts, whatever its weights: the first token is the first real
+one. Half precision is measured in float32. What is averaged over a corpus comes as a `Total` (a sum and a number), so
+that a corpus of any size is measured in bounded memory, batch after batch.
 
 ==============  =====================================================================================================
 where           `attention_shares` (previous, next, self, first, delimiters), `attention_share` of any selector

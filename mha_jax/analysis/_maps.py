@@ -1,15 +1,19 @@
 """What every measure of attention maps shares: arguments checked and brought to one shape, sums that add up."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 AnyArray = Array | np.ndarray
 """An array of JAX or NumPy."""
+Scalar = float | np.floating | Float[Array, ""]
+"""A number, known or traced."""
 
 
 @jax.tree_util.register_dataclass
@@ -85,6 +89,25 @@ def broadcast_bool(mask: Any, name: str, shape: tuple[int, ...]) -> Bool[Array, 
         raise ValueError(f"{name}: expected a shape that broadcasts to {shape}, got {mask.shape}") from None
 
 
+def at_least_single(array: Any) -> Array:
+    """An array of JAX in its own precision, or in float32 where it has less: sums of many terms need more bits."""
+    array = jnp.asarray(array)
+    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
+
+
+def option(value: Scalar, name: str, allowed: Callable[[float], bool], expected: str, dtype: Any) -> Any:
+    """An option as a Python number; one that is traced, and cannot be checked, as it is, in a dtype.
+
+    Raises:
+        ValueError: if it is known and not allowed.
+    """
+    if isinstance(value, Tracer):
+        return value.astype(dtype)
+    if not allowed(float(value)):
+        raise ValueError(f"{name}: expected {expected}, got {value!r}")
+    return float(value)
+
+
 def real_before(tokens: Bool[Array, "... T"]) -> Bool[Array, "... T"]:
     """Places whose previous place holds a real token."""
     return jnp.concatenate([jnp.zeros_like(tokens[..., :1]), tokens[..., :-1]], axis=-1)
@@ -98,8 +121,11 @@ def first_real(tokens: Bool[Array, "... T"]) -> Bool[Array, "... T"]:
 def counted(
     weights: Any, tokens: Any, queries: Any
 ) -> tuple[Float[Array, "... N T T"], Bool[Array, "... T"], Bool[Array, "... T"]]:
-    """Maps that are 0 where query or key is padding, the real tokens, and the queries that count."""
-    weights = check_maps(weights)
+    """Maps that are 0 where query or key is padding, the real tokens, and the queries that count.
+
+    In half precision a long row would not add up: maps come in float32 or more.
+    """
+    weights = at_least_single(check_maps(weights))
     tokens = check_tokens(tokens, "tokens", weights)
     queries = tokens & check_tokens(queries, "queries", weights)
     pairs = tokens[..., None, :, None] & tokens[..., None, None, :]
@@ -108,7 +134,6 @@ def counted(
 
 def total_over_queries(per_query: Float[Array, "... N T"], queries: Bool[Array, "... T"]) -> Total:
     """Sums over the queries that count."""
-    dtype = jnp.promote_types(per_query.dtype, jnp.float32)
-    total = jnp.where(queries[..., None, :], per_query, 0).sum(-1, dtype=dtype)
-    count = jnp.broadcast_to(queries.sum(-1, dtype=dtype)[..., None], total.shape)
+    total = jnp.where(queries[..., None, :], per_query, 0).sum(-1)
+    count = jnp.broadcast_to(queries.sum(-1, dtype=total.dtype)[..., None], total.shape)
     return Total(total, count)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_jax.analysis._maps import AnyArray, counted
+from mha_jax.analysis._maps import AnyArray, Scalar, counted
 from mha_jax.analysis.spread import entropy_terms, smooth
 
 
@@ -12,7 +12,7 @@ def head_distances(
     weights: Float[AnyArray, "N T T"],
     tokens: Bool[AnyArray, " T"] | None = None,
     *,
-    smoothing: float = 0.001,
+    smoothing: Scalar = 0.001,
     is_causal: bool = False,
 ) -> Float[Array, "N N"]:
     """Jensen-Shannon divergence between every two heads on one example, summed over its tokens, in nats.
@@ -27,7 +27,7 @@ def head_distances(
     Args:
         weights: attention maps of all heads on one example.
         tokens: False for padding.
-        smoothing: in [0, 1).
+        smoothing: in [0, 1); may be traced.
         is_causal: a query may attend itself and what comes before; matters for the smoothing alone.
 
     Returns:
@@ -39,7 +39,6 @@ def head_distances(
     maps, real, queries = counted(weights, tokens, None)
     if maps.ndim != 3:
         raise ValueError(f"weights: expected maps (N, T, T) of one example, got {maps.shape}")
-    maps = maps.astype(jnp.promote_types(maps.dtype, jnp.float32))  # differences of entropies would drown
     maps = jnp.where(queries[None, :, None], smooth(maps, real, smoothing, is_causal), 0)
     num_heads = maps.shape[0]
     own = _entropy(maps)

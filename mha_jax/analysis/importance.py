@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_jax.analysis._maps import AnyArray, Total, broadcast_bool
+from mha_jax.analysis._maps import AnyArray, Total, at_least_single, broadcast_bool
 
 Loss = Callable[[Float[Array, "L B T N"]], Float[Array, ""]]
 """A loss as a function of the mask of heads: layers, examples, queries, heads."""
@@ -58,8 +58,7 @@ def importance_total(
     Raises:
         ValueError: an argument has a wrong shape or dtype.
     """
-    gradients = jnp.asarray(gradients)
-    gradients = gradients.astype(jnp.promote_types(gradients.dtype, jnp.float32))
+    gradients = at_least_single(gradients)
     if gradients.ndim != 4:
         raise ValueError(f"gradients: expected shape (L, B, T, N), got {gradients.shape}")
     real = jnp.ones(gradients.shape[1:3], bool)
@@ -78,10 +77,9 @@ def normalise_layers(importance: Float[AnyArray, "L N"]) -> Float[Array, "L N"]:
     Raises:
         ValueError: if it is not (L, N).
     """
-    importance = jnp.asarray(importance)
+    importance = at_least_single(importance)
     if importance.ndim != 2:
         raise ValueError(f"importance: expected shape (L, N), got {importance.shape}")
-    importance = importance.astype(jnp.promote_types(importance.dtype, jnp.float32))
     largest = jax.lax.stop_gradient(jnp.abs(importance).max(-1, keepdims=True, initial=0))
     limits = jnp.finfo(importance.dtype)
     # The reciprocal has to be a normal number too: compilers multiply by it.

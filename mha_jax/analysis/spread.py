@@ -4,7 +4,15 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Bool, Float
 
-from mha_jax.analysis._maps import AnyArray, Total, check_tokens, counted, total_over_queries
+from mha_jax.analysis._maps import (
+    AnyArray,
+    Scalar,
+    Total,
+    check_tokens,
+    counted,
+    option,
+    total_over_queries,
+)
 
 
 def attention_entropy(
@@ -12,7 +20,7 @@ def attention_entropy(
     tokens: Bool[AnyArray, "..."] | None = None,
     *,
     queries: Bool[AnyArray, "..."] | None = None,
-    smoothing: float = 0.0,
+    smoothing: Scalar = 0.0,
     is_causal: bool = False,
 ) -> Total:
     """Entropy of attention in nats: ``-sum_s a[t, s] log a[t, s]`` for query t.
@@ -25,7 +33,7 @@ def attention_entropy(
         weights: attention maps.
         tokens: (..., T), False for padding; broadcasts to the batch axes from the right.
         queries: (..., T), False for queries that are left out.
-        smoothing: in [0, 1).
+        smoothing: in [0, 1); may be traced.
         is_causal: a query may attend itself and what comes before; matters for the smoothing alone.
 
     Returns:
@@ -75,16 +83,15 @@ def entropy_terms(probabilities: Float[Array, "*shape"]) -> Float[Array, "*shape
 
 
 def smooth(
-    weights: Float[Array, "... N T T"], tokens: Bool[Array, "... T"], smoothing: float, is_causal: bool
+    weights: Float[Array, "... N T T"], tokens: Bool[Array, "... T"], smoothing: Scalar, is_causal: bool
 ) -> Float[Array, "... N T T"]:
     """Maps mixed with uniform ones over the keys that each query may attend; padded keys stay 0.
 
     Raises:
-        ValueError: if the smoothing is not in [0, 1).
+        ValueError: if the smoothing is known and not in [0, 1).
     """
-    if not 0 <= smoothing < 1:
-        raise ValueError(f"smoothing: expected a number in [0, 1), got {smoothing!r}")
-    if not smoothing:
+    share = option(smoothing, "smoothing", lambda s: 0 <= s < 1, "a number in [0, 1)", weights.dtype)
+    if isinstance(share, float) and not share:
         return weights
     size = tokens.shape[-1]
     allowed = jnp.broadcast_to(tokens[..., None, :], (*tokens.shape, size))
@@ -92,4 +99,4 @@ def smooth(
         allowed &= jnp.broadcast_to(jnp.tril(jnp.ones((size, size), bool)), allowed.shape)
     count = jnp.maximum(allowed.sum(-1, keepdims=True, dtype=weights.dtype), 1)
     uniform = allowed.astype(weights.dtype) / count
-    return (1 - smoothing) * weights + smoothing * uniform[..., None, :, :]
+    return (1 - share) * weights + share * uniform[..., None, :, :]

@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mha_jax.analysis._maps import AnyArray, Total
+from mha_jax.analysis._maps import AnyArray, Total, at_least_single
 
 OFFSETS = (-3, -2, -1, 1, 2)
 """Fixed offsets of the baseline (Clark et al. 2019; their 0, a word that depends on itself, never holds)."""
+NOBODY = -1
+"""Number of no word."""
 
 
 def word_maps(
@@ -18,7 +20,7 @@ def word_maps(
     """Maps between words from maps between their pieces.
 
     Attention *to* a word is the sum over its pieces, attention *from* a word the mean over them. Weights of pieces
-    that belong to no word (special symbols, padding) are left out, so rows may sum to less than 1.
+    that belong to no word (special symbols, padding) are left out, whatever they are, so rows may sum to less than 1.
 
     Source: Clark et al. 2019.
 
@@ -29,12 +31,12 @@ def word_maps(
         num_words: W; words that no piece belongs to get zeros.
 
     Returns:
-        Maps (..., W, W).
+        Maps (..., W, W), in float32 or more.
 
     Raises:
         ValueError: an argument has a wrong shape or dtype.
     """
-    weights, words = jnp.asarray(weights), jnp.asarray(words)
+    weights, words = at_least_single(weights), jnp.asarray(words)
     if not jnp.issubdtype(words.dtype, jnp.integer):
         raise ValueError(f"words: expected integers, got {words.dtype}")
     if weights.ndim < 2 or weights.shape[-1] != weights.shape[-2]:
@@ -42,6 +44,9 @@ def word_maps(
     shape = (*weights.shape[:-2], weights.shape[-1])
     if words.shape not in ((shape[-1],), shape):
         raise ValueError(f"words: expected shape {(shape[-1],)} or {shape}, got {words.shape}")
+    words = jnp.broadcast_to(words, shape)
+    inside = (words >= 0) & (words < num_words)
+    weights = jnp.where(inside[..., :, None] & inside[..., None, :], weights, 0)
     member = jax.nn.one_hot(words, num_words, dtype=weights.dtype, axis=-1)
     pieces = jnp.maximum(member.sum(-2, keepdims=True), 1)
     return jnp.einsum("...tw,...ts,...sv->...wv", member / pieces, weights, member)
@@ -54,12 +59,14 @@ def attended_word(
 
     Args:
         maps: maps between words.
-        real: False for words that are not there (their rows mean nothing).
+        real: False for words that are not there; their weights may be anything.
         attends: True: the word that it attends most (a dependent looks at its head). False: the word by which it is
             attended most (a head looks at its dependent).
 
     Returns:
-        Numbers of words; never the word itself where there are two or more.
+        Numbers of words, never that of the word itself; -1, nobody, where no other word is attended at all (as from
+        the first word in a causal model: the largest of nothing but zeros is no choice), where the weights of real
+        words are no numbers, and at words that are not there.
 
     Raises:
         ValueError: an argument has a wrong shape.
@@ -71,9 +78,11 @@ def attended_word(
     present = jnp.ones(size, bool) if real is None else jnp.asarray(real)
     if present.shape != (size,):
         raise ValueError(f"real: expected shape {(size,)}, got {present.shape}")
-    others = present[None, :] & ~jnp.eye(size, dtype=bool)
+    others = present[None, :] & present[:, None] & ~jnp.eye(size, dtype=bool)
     oriented = maps if attends else maps.swapaxes(-1, -2)
-    return jnp.where(jnp.broadcast_to(others, maps.shape), oriented, -jnp.inf).argmax(-1)
+    oriented = jnp.where(jnp.broadcast_to(others, maps.shape), oriented, 0)
+    # The maximum is NaN where there is one, and then not above 0.
+    return jnp.where(oriented.max(-1) > 0, oriented.argmax(-1), NOBODY)
 
 
 def dependency_hits(
@@ -85,8 +94,8 @@ def dependency_hits(
     """How often predictions are right, for every relation.
 
     Args:
-        predicted: of `attended_word`; axes in front (heads, layers, directions) are kept.
-        heads: the word that each word of a sentence depends on.
+        predicted: of `attended_word`; axes in front (heads, layers, directions) are kept. Nobody, -1, is never right.
+        heads: the word that each word of a sentence depends on, -1 for the root.
         relations: the kind of each dependency, 0 to ``num_relations - 1``; -1 where it is not asked for (the root,
             punctuation, words that are not there).
         num_relations: R.
@@ -102,7 +111,7 @@ def dependency_hits(
         if array.shape != predicted.shape[-1:]:
             raise ValueError(f"{name}: expected shape {predicted.shape[-1:]}, got {array.shape}")
     of_relation = jax.nn.one_hot(relations, num_relations, dtype=jnp.float32)
-    hits = predicted == jnp.broadcast_to(heads, predicted.shape)
+    hits = (predicted == jnp.broadcast_to(heads, predicted.shape)) & (predicted > NOBODY)
     total = hits.astype(jnp.float32) @ of_relation
     return Total(total, jnp.broadcast_to(of_relation.sum(0), total.shape))
 
@@ -132,7 +141,6 @@ def offset_hits(
         raise ValueError(f"heads: expected shape (W,), got {heads.shape}")
     positions = jnp.arange(heads.shape[0])
     predicted = jnp.stack([positions + offset for offset in offsets])
-    # Outside of the sentence there is no word: -1 is nobody's head.
     return dependency_hits(
-        jnp.maximum(predicted, -1), jnp.where(heads >= 0, heads, -2), relations, num_relations
-    )
+        predicted, heads, relations, num_relations
+    )  # before the first word: negative, nobody

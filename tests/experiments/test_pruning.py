@@ -4,6 +4,7 @@ import io
 import json
 from dataclasses import asdict, replace
 from importlib import import_module
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,22 +15,32 @@ from experiments import cli
 from experiments.collecting import checker
 from experiments.computing import check_planned
 from experiments.engine import load
+from experiments.files import read_final
 from experiments.points import from_unit, to_units
-from experiments.pretrained import sizes
+from experiments.pretrained import SIZES
 from experiments.pruning import PRESETS, figures, table
 from experiments.pruning.claims import CLAIMS
 from experiments.pruning.config import PruningConfig, resolve
 from experiments.pruning.experiment import EXPERIMENT, work_of
+from experiments.pruning.points import (
+    KINDS,
+    AblatedPoint,
+    GatePoint,
+    HeadPoint,
+    MatchedPoint,
+    PrunedPoint,
+    grid,
+    matched,
+)
 from experiments.pruning.records import (
     curve_rows,
     gate_rows,
     onset_rows,
     rank_probability,
-    role_of,
+    role_rows,
     speed_rows,
     summary,
 )
-from experiments.pruning.units import KINDS, AblatedPoint, GatePoint, HeadPoint, PrunedPoint, grid
 from tests.experiments import small_models
 
 ALL = replace(
@@ -37,6 +48,13 @@ ALL = replace(
     orders=("importance", "importance_recomputed", "confidence", "ablation", "random"),
     ablated_models=PRESETS["quick"].models,
 )
+FIGURES = Path(__file__).parents[2] / "figures"
+ROLES = [
+    {"model": "minilm-l6", "layer": layer, "head": head}
+    | {"roles": [] if head else ["previous", "positional"] if layer == 0 else ["previous"]}
+    for layer in range(6)
+    for head in range(12)
+]
 POWER = {"importance_recomputed": 3.2, "importance": 2.6, "ablation": 2.0, "confidence": 1.8, "random": 1.2}
 """Costs are this power of the fraction removed."""
 
@@ -44,7 +62,8 @@ POWER = {"importance_recomputed": 3.2, "importance": 2.6, "ablation": 2.0, "conf
 def _rest(point):
     """What the records say where everything came out as expected."""
     encoder = point.model == "minilm-l6"
-    num_layers, num_heads, num_kv_heads = sizes(point.model)[:3]
+    size = SIZES[point.model]
+    num_layers, num_heads, num_kv_heads = size.num_layers, size.num_heads, size.num_kv_heads
     total = num_layers * num_heads
     low, high = (0.0, 0.5) if encoder else (3.0, 11.0)
     ranking = 0.9 if encoder else None
@@ -56,12 +75,15 @@ def _rest(point):
             "importance": (point.layer * num_heads + point.head) / total,
             "induction": None if encoder else 0.0,
         }
-        return scores | ({"previous": 0.9} if point.head == 0 else {})
+        return scores
     if isinstance(point, PrunedPoint):
         power = 1.0 if point.order == "confidence" and not encoder else POWER[point.order]
         cost = min(1.0, point.fraction_pruned ** (power * (1 - 0.01 * point.seed)))
         left = total - int(np.ceil(point.fraction_pruned * total - 1e-9))
         return {"heads_left": left, "loss": low + (high - low) * cost, "ranking": ranking, "seconds": 1.0}
+    if isinstance(point, MatchedPoint):
+        cost = (1 - point.heads_left / total) ** POWER["importance"]
+        return {"loss": low + (high - low) * cost, "ranking": ranking}
     if isinstance(point, AblatedPoint):
         rise = (high - low) * (0.02 if point.head == point.layer == 0 else 0.001)
         return {"loss": low + rise, "ranking": ranking, "increase": rise}
@@ -85,7 +107,13 @@ def _rest(point):
 def _data(config=ALL, change=lambda point, record: record):
     rows = {name: [] for name in KINDS}
     for unit, points in to_units(KINDS, grid(config)):
-        rows[unit["kind"]] += [change(p, asdict(p) | _rest(p)) for p in points]
+        own = rows[unit["kind"]]
+        own += [change(p, asdict(p) | _rest(p)) for p in points]
+        if unit["kind"] == "gates":
+            others = [matched(points[0], own[-1]["heads_left"])]
+            rows["matched"] += [
+                asdict(p) | _rest(p) for p in others if asdict(p) | _rest(p) not in rows["matched"]
+            ]
     return {"preset": "quick", "records": rows | summary(config, lambda points: [], rows)}
 
 
@@ -141,19 +169,57 @@ def test_costs_are_in_units_of_removing_all():
 
 
 def test_gates_are_held_against_importance_and_roles(expected):
-    heads, points = (expected["records"][name] for name in ("heads", "points"))
+    heads = expected["records"]["heads"]
     gates = [r for r in expected["records"]["gates"] if r["penalty"] == 0.3]
-    [row] = gate_rows(gates, heads, points)
+    with_loss = [{"model": "minilm-l6", "heads_left": n, "loss": loss} for n, loss in ((35, 1), (36, 0.25))]
+    others = [{"model": "other", "heads_left": 36, "loss": 3}]
+    [row] = gate_rows(gates, heads, others + with_loss, ROLES)
     assert (row["heads_left"], row["num_heads"], row["auc"]) == (36, 72, 1.0)
-    assert row["roles"] == {"none": [33, 66], "previous": [3, 6]}
+    # Where a head has several roles it counts under each, as in the table of the experiment that finds them.
+    assert row["roles"] == {"none": [33, 66], "positional": [0, 1], "previous": [3, 6]}
+    assert row["with_role"] == [3, 6]
+    [other] = gate_rows(gates, heads, with_loss, [row | {"model": "other"} for row in ROLES])
+    assert other["roles"] is other["with_role"] is None
     assert row["open_by_layer"] == [0, 0, 0, 12, 12, 12]
-    at = {
-        r["heads_left"]: r["loss"] for r in points if (r["model"], r["order"]) == ("minilm-l6", "importance")
-    }
-    assert row["importance_loss"] == pytest.approx(at[36])
+    assert row["importance_loss"] == 0.25
+    # No curve is read between its points: where as many heads were not measured there is nothing to compare.
+    assert gate_rows(gates, heads, with_loss[:1], ROLES)[0]["importance_loss"] is None
     assert rank_probability([1.0, 2.0], [1.0, 0.0]) == 0.875
     assert rank_probability([], [1.0]) is None
-    assert role_of({"model": "m", "layer": 0, "head": 0, "previous": 0.6, "first": 0.7}) == "previous"
+
+
+def test_roles_are_those_that_the_roles_experiment_finds(monkeypatch, tmp_path):
+    committed = read_final(FIGURES / "roles" / "quick.json")["records"]["roles"]
+    assert role_rows() == committed
+    assert {row["model"] for row in committed} >= set(PRESETS["quick"].gated_models)
+    monkeypatch.setattr("experiments.pruning.records.ROLES", tmp_path / "none.json")
+    assert role_rows() == []
+    gates = _data()["records"]["gate_sets"]
+    assert {row["roles"] for row in gates} == {None}
+    drawn = figures.gates({"records": {"gate_sets": gates}})
+    assert drawn is not None
+    plt.close(drawn[0])
+    cells = table.gates_cells({"records": {"gate_sets": gates}})
+    assert cells is not None
+    assert {row[-2:] for row in cells.rows} == {("–", "–")}
+
+
+def test_gates_ask_for_importance_with_exactly_as_many_heads(monkeypatch):
+    asked = []
+
+    def ask(points):
+        asked.extend(points)
+        left = {0.1: 70, 0.3: 55}
+        return [{"heads_left": left[p.penalty]} if isinstance(p, GatePoint) else {} for p in points]
+
+    monkeypatch.setattr("experiments.pruning.experiment.installed", lambda name: True)
+    config = replace(PRESETS["quick"], text="sample", gate_penalties=(0.1, 0.3))
+    for part in EXPERIMENT.parts(config, ask):
+        part.run()
+    found = [p for p in asked if isinstance(p, MatchedPoint)]
+    assert sorted(p.heads_left for p in found) == [55, 70]
+    assert {(p.model, p.text, p.num_tokens, p.length) for p in found} == {("minilm-l6", "sample", 2048, 128)}
+    assert {p for p in asked if not isinstance(p, MatchedPoint)} == set(grid(config))
 
 
 def test_ranges_of_seeds_are_drawn_of_losses_and_rankings_alike():
@@ -271,7 +337,14 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     values = table.values(expected)
     assert values["loss.smollm2-135m.importance.0"] == "3.000"
     assert values["cost.minilm-l6.random.100"] == "100%"
+    # By importance a fraction f costs 8 f^2.6 nats in the records made here.
+    assert values["added.smollm2-135m.importance.50"] == f"{8 * 0.5**2.6:+.2f}"
+    assert values["perplexity-ratio.smollm2-135m.importance.50"] == f"{np.exp(8 * 0.5**2.6):.2f}"
+    assert "added.minilm-l6.importance.50" not in values
+    assert values["random-as-good.minilm-l6.importance"] == "0 of 3"
+    assert values["chance.minilm-l6.importance"] == "0.25"
     assert values["gates.minilm-l6.0.3.left"] == "36"
+    assert values["gates.minilm-l6.0.3.loss"] == "0.0001"
     assert (
         values["speedup.smollm2-135m.groups.4"] == values["predicted-speedup.smollm2-135m.groups.4"] == "1.25"
     )
@@ -294,12 +367,72 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
         ({"gate_penalties": (-1.0,)}, "gate_penalties: expected 0 or positive numbers, got -1.0"),
         ({"batch_sizes": (0,)}, "batch_sizes: expected positive integers"),
         ({"length": 4}, "length: expected at least 8, got 4"),
+        ({"models": ()}, "models: expected at least one, got none"),
+        (
+            {"length": 513, "num_tokens": 4096},
+            r"length: expected at most 512 \(minilm-l6 has 512 positions\)",
+        ),
         ({"num_tokens": 100}, "num_tokens: expected at least 4 \\* length = 512, got 100"),
     ],
 )
 def test_mistakes_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         resolve(replace(ALL, **changes), set())
+
+
+def test_models_that_are_none_are_refused():
+    with pytest.raises(
+        FileNotFoundError, match=r"models: expected minilm-l6, .* or folders .*, got 'minilm'"
+    ):
+        resolve(replace(ALL, models=("minilm",)), {"models"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        # Of 80 lines 8 are held out; the last of 9 sequences would have to begin at the last line, as that of 8 does.
+        ("llama", {}, None),
+        (
+            "llama",
+            {"num_tokens": 12 * 9},
+            "num_tokens: expected at most 96, in 8 sequences of 12 tokens of the text",
+        ),
+        (
+            "llama",
+            {"gate_sequences": 4 * 73},
+            "gate_sequences: expected at most 288 for the 72 sequences of 12",
+        ),
+        ("bert", {"num_tokens": 32 * 9}, "num_tokens: expected at most 256 for the 8 sentences of the text"),
+        ("bert", {"gate_sequences": 72}, "gate_sequences: expected at most 70 for the pairs of sentences"),
+        (
+            "bert",
+            {"length": 14, "num_tokens": 56},
+            r"length: expected at most 13 \(.*bert has 13 positions\)",
+        ),
+    ],
+)
+def test_more_than_the_text_or_the_model_has_is_refused(tmp_path, kind, changes, message):
+    (tmp_path / "text.txt").write_text("\n".join(["w3 w4 w5 w6 w7 w8 w9 w3 w4 w5 w6 w7"] * 80))
+    folder = str(small_models.write(tmp_path / kind, kind))
+    asked = {"models": (folder,), "gated_models": (folder,), "ablated_models": (), "timed_models": ()}
+    asked |= {"text": str(tmp_path / "text.txt"), "length": 12, "num_tokens": 96}
+    config = replace(PRESETS["quick"], **(asked | changes))
+    if message is None:
+        assert resolve(config, set()) == config
+    else:
+        with pytest.raises(ValueError, match=message):
+            resolve(config, set())
+
+
+def test_verses_that_are_damaged_are_refused(monkeypatch, tmp_path):
+    def damaged():
+        raise ValueError("verses.tsv: expected SHA-256 2c, got 1b")
+
+    (tmp_path / "verses.tsv").touch()
+    monkeypatch.setattr("experiments.verses.PATH", tmp_path / "verses.tsv")
+    monkeypatch.setattr("experiments.verses.read_verses", damaged)
+    with pytest.raises(ValueError, match="expected SHA-256"):
+        resolve(ALL, set())
 
 
 def test_naming_models_leaves_out_what_is_done_with_others():
@@ -366,6 +499,10 @@ def test_a_run_with_everything(tmp_path, monkeypatch):
         assert len(own["points"]) == 6 * 3
         assert len(own["heads"]) == len(own["gates"]) == 6
         assert len(own["ablations"]) == 12
+        [gates], [as_many] = own["gate_sets"], own["matched"]
+        assert as_many["heads_left"] == gates["heads_left"] == sum(row["gate"] > 0 for row in own["gates"])
+        assert gates["importance_loss"] == as_many["loss"]
+        assert gates["roles"] is None  # they are known of models that have a name
         assert {row["removal"] for row in own["timings"]} == {"heads"}
         assert all(row["difference"] <= 1e-5 * row["scale"] for row in own["timings"])
         assert (own["points"][0]["ranking"] is None) == ("gpt2" in folder)

@@ -1,5 +1,6 @@
 """Masks and smaller weights on small models of every kind; losses, scores and gates on them."""
 
+from dataclasses import asdict
 from typing import Any, cast
 
 import jax
@@ -7,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.pretrained import forward, installed, load, sentence_embeddings
+from experiments.pretrained import Output, forward, installed, load, sentence_embeddings
 from experiments.pruning import data, gating, losses, removal, subject
-from experiments.pruning.units import PrunedPoint, order_of
+from experiments.pruning.points import MatchedPoint, PrunedPoint
+from experiments.pruning.units import compute, order_of
 from experiments.roles import measure
+from experiments.verses import Text
 from mha_jax import analysis
 from tests.experiments import small_models
 
@@ -230,7 +233,9 @@ def test_sequences_begin_at_passages_and_go_on_into_the_next(llama, texts):
     joined = llama.tokenizer.encode(texts[15]) + llama.tokenizer.encode(texts[16])
     np.testing.assert_array_equal(found.tokens[0, 1], joined[:12])
     assert found.num_tokens == 72
-    with pytest.raises(ValueError, match="text: expected 12 tokens that follow each other, got fewer"):
+    with pytest.raises(
+        ValueError, match=r"num_tokens: expected at most 0, in 0 sequences of 12 tokens .*, got 12"
+    ):
         data.sequences(llama.tokenizer, ["w3 w4"], 1, 12)
 
 
@@ -252,6 +257,71 @@ def test_sentences_are_padded_and_pairs_are_neighbours(bert, texts):
             )
             place = next(k for k, text in enumerate(texts) if text.split()[:11] == list(first))
             assert texts[place + 1].split()[:11] == list(second)
+
+
+def test_gates_train_on_batches_that_are_all_whole(llama, bert, texts):
+    words = Text("", tuple(texts), (), tuple(texts), ())
+    found = data.gate_batches(llama.tokenizer, words, 100, 16, 9, causal=True)
+    whole = sum(sum(len(text.split()) for text in texts[start:]) >= 9 for start in range(60))
+    assert found.tokens.shape == (whole // 4, 4, 9)
+    assert data.gate_batches(llama.tokenizer, words, 3, 16, 9, causal=True).tokens.shape == (3, 4, 9)
+    found = data.gate_batches(bert.tokenizer, words, 100, 16, 9, causal=False)
+    assert found.tokens.shape[:2] == (29 // 8, 16)  # 29 sentences and their successors, 8 of them at a time
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_losses_are_measured_on_held_out_text_alone(kind, llama, bert, monkeypatch):
+    """Words of the two parts are different: each batch has to be of its own part's."""
+    model = {"llama": llama, "bert": bert}[kind]
+    train, held_out = (" ".join(words.split() * 3) for words in ("w3 w4 w5 w6", "w7 w8 w9 w10"))
+    words = Text("", (train,) * 40, (held_out,) * 40, (train,) * 40, (held_out,) * 40)
+    monkeypatch.setattr(subject, "load", lambda name: model)
+    monkeypatch.setattr(subject, "text_of", lambda text: words)
+    own = subject.subject.__wrapped__("m", "t", 13 * 8, 13)
+    for batches, part in ((own.train, train), (own.test, held_out)):
+        assert set(batches.tokens[batches.words]) == set(model.tokenizer.encode(part))
+
+
+def test_confidence_leaves_out_the_first_query_of_a_causal_model(llama, texts):
+    """It has no choice: its weight of 1 says nothing of the head."""
+    train = data.sequences(llama.tokenizer, texts, 4, 10)
+    assert train.words.all()
+    found = subject.Subject(llama, train, train).measures()["confidence"]
+    batches = train.tokens.shape[0]
+    assert batches == 1
+    weights = forward(
+        llama.params, llama.config, train.tokens[0], jnp.asarray(train.lengths[0]), return_weights=True
+    ).weights
+    assert weights is not None
+    largest = np.asarray(weights).max(-1)  # layers, sequences, heads, queries
+    np.testing.assert_allclose(largest[..., 0], 1, rtol=1e-6)
+    np.testing.assert_allclose(found, largest[..., 1:].mean((1, 3)), rtol=1e-5)
+
+
+def test_neighbours_are_sought_in_both_directions(monkeypatch):
+    """Two firsts that point one way, and neighbours of which one alone does: only backwards it is hard to tell."""
+    vectors = jnp.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.6, 0.8]])
+    monkeypatch.setattr(losses, "forward", lambda *args, **more: Output(vectors, None, None))
+    monkeypatch.setattr(losses, "sentence_embeddings", lambda hidden, lengths: hidden)
+    total, count = losses.contrastive_loss(None, cast(Any, None), TOKENS, LENGTHS, jnp.ones(1))
+    logits = losses.CONTRAST * np.array([[1, 0.6], [1, 0.6]])
+    forwards = np.log(np.exp(logits).sum(1)) - np.diagonal(logits)
+    backwards = np.log(np.exp(logits).sum(0)) - np.diagonal(logits)
+    assert forwards.sum() == pytest.approx(8, abs=1e-3)
+    assert backwards.sum() == pytest.approx(2 * np.log(2))
+    assert float(total) == pytest.approx((forwards.sum() + backwards.sum()) / 2, rel=1e-5)
+    assert float(count) == 2
+
+
+def test_gates_pay_for_the_expected_share_of_open_ones(bert):
+    log_alpha = jnp.array([[-3.0, 0.0, 2.0], [1.0, 5.0, -1.0]])
+    total, own = gating.gate_loss(
+        bert.params, bert.config, log_alpha, (TOKENS, LENGTHS), jax.random.key(0), penalty=3.0
+    )
+    # P(open) = sigmoid(log_alpha - T log(0.1 / 1.1)) with T = 0.33 (Voita et al. 2019).
+    share = (1 / (1 + np.exp(-(np.asarray(log_alpha) - 0.33 * np.log(0.1 / 1.1))))).mean()
+    assert 0.1 < share < 0.9
+    assert float(total - own) == pytest.approx(3 * share, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bert", pytest.param("llama", marks=pytest.mark.slow)])
@@ -297,6 +367,28 @@ def test_delimiters_are_those_of_the_roles_experiment(bert, texts, monkeypatch):
     assert theirs["punctuation"].all()
     np.testing.assert_allclose(found, theirs["delimiter"], rtol=1e-5)
     np.testing.assert_allclose(found, theirs["separator"] + theirs["punctuation"], rtol=1e-5)
+
+
+def test_as_many_heads_by_importance_are_exactly_as_many(bert, texts, monkeypatch):
+    batches = (
+        data.pairs(bert.tokenizer, texts[:50], 4, 12, 4),
+        data.sentences(bert.tokenizer, texts[50:], 9, 12),
+    )
+    own = subject.Subject(bert, *batches)
+    importance = np.array([[3.0, 1.0, 5.0], [2.0, 6.0, 4.0]])
+    monkeypatch.setattr(own, "importance", lambda: importance)
+    monkeypatch.setattr("experiments.pruning.units.subject", lambda *where: own)
+    for left in range(7):
+        [row] = compute([MatchedPoint("m", "t", 48, 12, left)])
+        kept = importance > 6 - left
+        assert kept.sum() == left
+        assert row == {
+            "model": "m",
+            "text": "t",
+            "num_tokens": 48,
+            "length": 12,
+            "heads_left": left,
+        } | asdict(own.measure(kept))
 
 
 @pytest.mark.slow

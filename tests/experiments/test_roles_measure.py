@@ -194,15 +194,6 @@ def test_long_sentences_are_left_out(model, sentences):
     assert all(len(encoded.tokens) == length for encoded in found if encoded is not None)
 
 
-def test_nothing_attended_is_no_prediction():
-    """In a causal model the first word attends no other: the largest of nothing but zeros is nobody."""
-    maps = jnp.array([[[0.5, 0.0, 0.0], [0.9, 0.1, 0.0], [0.3, 0.4, 0.3]]])
-    real = jnp.array([True, True, True])
-    nobody = dependency.NOBODY
-    assert dependency.predict(maps, real, attends=True).tolist() == [[nobody, 0, 1]]
-    assert dependency.predict(maps, real, attends=False).tolist() == [[1, 2, nobody]]
-
-
 def test_heads_are_chosen_on_one_half_and_reported_on_the_other():
     hits = np.zeros((2, 1, 2, 2, 2))
     hits[0, 0, 1, 1], hits[1, 0, 1, 1] = [8, 0], [3, 0]  # chosen, and what is reported of it

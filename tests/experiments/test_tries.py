@@ -292,10 +292,38 @@ def test_arms_thresholds_and_pairs(expected):
     assert 16 <= direct["measured_total_key_dim"] <= 20
     assert direct["smallest_exact"] == 20
     assert direct["partition_total_key_dim"] == pytest.approx(17.2, abs=0.1)
-    [pair] = [r for r in rows["paired"] if (r["arm"], r["ratio"]) == ("restarts", 4)]
-    assert pair["direct_alone"] == 0
-    assert pair["alone"] == pair["recovered"] - pair["direct_recovered"] == 8 * 2
-    assert pair["p_value"] == pytest.approx(2.0 ** (1 - 16))
+    [pair] = [r for r in rows["paired"] if (r["arm"], r["ratio"], r["other"]) == ("restarts", 4, "direct")]
+    assert pair["other_alone"] == 0
+    assert pair["alone"] == pair["recovered"] - pair["other_recovered"] == 8 * 2
+    assert pair["more_by_seed"] == [2] * 8
+    assert pair["p_value"] is pair["holm"] is None  # it has the direct run among its own
+    [pair] = [
+        r for r in rows["paired"] if (r["arm"], r["ratio"], r["other"]) == ("restarts", 4, "healed-steps")
+    ]
+    assert pair["p_value"] == 2 / 2**8
+    tested = [r for r in rows["paired"] if r["p_value"] is not None]
+    assert pair["holm"] == pytest.approx(len(tested) * 2 / 2**8)
+
+
+def test_problems_of_a_seed_are_one_observation():
+    """Whatever one seed gives, on however many sizes, may be chance; what all eight give is not."""
+
+    def chosen(point):
+        lucky = (point.arm, point.choice) == ("healed-steps", "recomputed") and point.seed == 0
+        return 1.0 if lucky or (point.arm == "rewound" and point.seed < 6) else _f1(point)
+
+    rows = {
+        (r["arm"], r["ratio"], r["choice"], r["other"], r["other_choice"]): r
+        for r in _data(chosen)["records"]["paired"]
+    }
+    one = rows["healed-steps", 2, "recomputed", "direct", None]
+    assert (one["alone"], one["other_alone"], one["p_value"]) == (4, 0, 1.0)
+    assert one["more_by_seed"] == [one["alone"]] + [0] * 7
+    beside = rows["healed-steps", 2, "recomputed", "healed-steps", "random"]
+    assert (beside["alone"], beside["p_value"]) == (one["alone"], 1.0)
+    six = rows["rewound", 2, "recomputed", "direct", None]
+    assert six["p_value"] == 2 / 2**6
+    assert six["holm"] > six["p_value"]
 
 
 def test_curves_are_relative_to_the_time(expected):
@@ -355,6 +383,29 @@ def test_figures_tables_and_values_are_made_of_the_records(expected, tmp_path):
     assert values["cut-f1.r2.recomputed"] == "0.78"
     assert values["kept.channel.ablation.t50.p50"] == "50%"
     assert values["claims.held"] == values["claims.judged"] == "10"
+
+
+def test_no_series_hides_another_and_every_marker_stands_at_its_own_budget(expected):
+    """Even where all arms come out the same: markers side by side, in the strip of what they are of."""
+    same = _data(lambda p: 1.0, lambda p: _curve(replace(p, task="retrieval", order="random")) | asdict(p))
+    for data in (expected, same):
+        with style.context():
+            drawn = [draw(data) for draw in (figures.recovery, figures.dynamics, figures.cut)]
+            beside, over_time, cut = (found[0] for found in drawn if found)
+            for figure in (beside, over_time, cut):
+                figure.canvas.draw()
+        for figure in (beside, over_time):
+            for axes in figure.axes:
+                series = [np.asarray(bars[0].get_xdata(), float) for bars in axes.containers]
+                assert len(series) >= 5
+                strips = len(axes.get_xticks())
+                for own in series:
+                    np.testing.assert_array_equal(np.round(own), np.arange(strips))
+                gap = np.diff(np.sort(series, axis=0), axis=0).min()
+                width = axes.get_window_extent().width / strips * 72 / figure.dpi
+                assert gap * width > 0.6 * axes.containers[0][0].get_markersize()
+        for axes in cut.axes:  # the line that was expected, and one choice
+            assert [np.size(line.get_xdata()) for line in axes.lines] == [101, 8 * 11]
 
 
 @pytest.mark.parametrize(
