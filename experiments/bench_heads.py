@@ -39,6 +39,7 @@ from rich.console import Console
 from experiments import style
 from experiments.bench_output import stem, write_and_show
 from experiments.blockwise_operations import blockwise_operations
+from experiments.operations import compiled_operations
 from experiments.tables import Cells
 from experiments.timing import (
     Quartiles,
@@ -141,17 +142,6 @@ def product_operations(batch: int, length: int, d_model: int) -> int:
     backwards twice as many.
     """
     return 3 * batch * (8 * length * d_model**2 + 4 * length**2 * d_model)
-
-
-def compiled_operations(program: Any) -> dict[str, int | None]:
-    """The compiler's count of operations and of transcendental functions; None where the program has a loop."""
-    if "while(" in program.as_text():
-        return {"compiled_operations": None, "transcendentals": None}
-    counts = program.cost_analysis()
-    return {
-        "compiled_operations": int(counts["flops"]),
-        "transcendentals": int(counts.get("transcendentals", 0)),
-    }
 
 
 def _prepared(config: Config) -> tuple[dict[str, Any], dict[str, Callable[[], Any]]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments import commands, everything, plan
+from experiments import commands, everything, plan, verifying
 from experiments.engine import EXPERIMENTS, load
 from experiments.runner import BatchError
 from experiments.tables import show_lines
@@ -182,7 +182,7 @@ _COMMANDS = {
     "restore": commands.restore,
     "plot": commands.plot,
     "status": commands.status,
-    "verify": commands.verify,
+    "verify": verifying.verify,
     "figures": _figures,
     "paper": _paper,
     "claims": _claims,

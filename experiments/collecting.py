@@ -12,9 +12,6 @@ from experiments.engine import Ask, Experiment, Rows, Unfinished
 from experiments.points import Kind, Point, Record, Unit, from_unit, to_units
 from experiments.store import Line, canonical, digest
 
-NOT_COMPARED = ("seconds", "seconds_per_step", "provenance")
-"""Fields of a record that a second computation may change."""
-
 
 def checker(experiment: Experiment[Any]) -> Callable[[Any, Any], None]:
     """A check that records are those of a unit: how many, their names, and what they share with their points."""
@@ -99,6 +96,8 @@ def collect(
 def units_of(experiment: Experiment[Any], config: Any, rows: Rows) -> list[tuple[Unit, list[Record]]]:
     """The units of a final file, each with its records; without what is unfinished.
 
+    Kinds that a file does not know, of a version before there were such, are unfinished.
+
     Raises:
         ValueError: if a unit's records are not all there.
     """
@@ -112,7 +111,7 @@ def units_of(experiment: Experiment[Any], config: Any, rows: Rows) -> list[tuple
                 json.loads(canonical(experiment.shown(point))) for point in points
             ]  # tuples are lists there
             shared = {k: v for k, v in shown[0].items() if k not in kind.values and v is not None}
-            own = [row for row in rows[kind.rows or unit["kind"]] if _agrees(row, shared)]
+            own = [row for row in rows.get(kind.rows or unit["kind"], []) if _agrees(row, shared)]
             own = [
                 row
                 for point in shown
@@ -135,11 +134,6 @@ def units_of(experiment: Experiment[Any], config: Any, rows: Rows) -> list[tuple
 
 def _agrees(row: Record, values: Mapping[str, Any]) -> bool:
     return all(row[name] == value for name, value in values.items() if name in row)
-
-
-def comparable(record: Record, kind: Kind) -> str:
-    """What has to be the same when a record is computed again."""
-    return canonical({k: v for k, v in record.items() if k not in NOT_COMPARED and k in kind.fields})
 
 
 def config_from(experiment: Experiment[Any], values: Mapping[str, Any]) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import random
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -21,7 +20,11 @@ import tyro
 from rich.console import Console
 
 from experiments import mesh
-from experiments.collecting import asker, checker, comparable, config_from, units_of
+from experiments.collecting import (
+    asker,
+    checker,
+    config_from,
+)
 from experiments.computing import check_planned, file_hashes, work
 from experiments.engine import EXPERIMENTS, load
 from experiments.environment import configure
@@ -37,9 +40,9 @@ from experiments.files import (
 )
 from experiments.points import from_unit
 from experiments.progress import Watch, status_lines, unfinished_parts
-from experiments.restoring import batches, check_contents
+from experiments.restoring import batches, check_contents, check_fields
 from experiments.restoring import restore as restore_batches
-from experiments.runner import BatchError, Runner
+from experiments.runner import Runner
 from experiments.store import Store, canonical, read_lines
 from experiments.tables import show_lines
 from experiments.workers import choose, make_executor, stop_executor
@@ -196,7 +199,7 @@ def restore(known: argparse.Namespace, _: Sequence[str], console: Console) -> in
     named = known.name.endswith(".json")
     path = Path(known.name) if named else Path("figures") / load(known.name).name / f"{known.preset}.json"
     data = read_final(path)
-    check_contents(data)
+    check_contents(data, path)
     experiment = load(data["experiment"] if named else known.name)
     config, preset = config_from(experiment, data["config"]), data["preset"]
     values = json_values(config)
@@ -239,7 +242,15 @@ def plot(known: argparse.Namespace, _: Sequence[str], console: Console) -> int:
         raise FileNotFoundError(f"{folder}: expected the records of a finished run, found none; run it first")
     for name in found:
         path = folder / f"{name}.json"
-        drawn = experiment.plot(read_final(path), path.parent, path.stem)
+        data = read_final(path)
+        check_contents(data, path)
+        check_fields(experiment, data, path)
+        try:
+            drawn = experiment.plot(data, path.parent, path.stem)
+        except KeyError as error:  # of rows that are made of others, whose fields only figures know
+            raise ValueError(
+                f"{path}: expected records with the field {error}, got some without it"
+            ) from error
         show_lines(console, [f"figure: {drawing}" for drawing in drawn])
     return 0
 
@@ -260,41 +271,3 @@ def status(known: argparse.Namespace, _: Sequence[str], console: Console) -> int
         )
         show_lines(console, [f"no runs in {', '.join(map(str, folders))}{hint}"])
     return 0
-
-
-def verify(known: argparse.Namespace, __: Sequence[str], console: Console) -> int:
-    """Compute batches of a finished run again: all fields but ``seconds`` have to be the same."""
-    if known.batches < 0:
-        raise ValueError(f"batches: expected a positive number, or 0 for all, got {known.batches}")
-    named = known.name.endswith(".json")
-    path = Path(known.name) if named else None
-    if path is None:
-        path = (known.out or Path("figures") / load(known.name).name) / f"{known.preset}.json"
-    data = read_final(path)
-    name = data["experiment"] if named else known.name
-    experiment = load(name)
-    config = config_from(experiment, data["config"])
-    units = units_of(experiment, config, data["records"])
-    seed = random.randrange(10**6) if known.seed is None else known.seed
-    chosen = units
-    if 0 < known.batches < len(units):
-        chosen = random.Random(seed).sample(units, known.batches)
-        show_lines(console, [f"{len(chosen)} of {len(units)} batches, drawn with --seed {seed}"])
-    files = file_hashes(experiment, config)
-    executor, _ = make_executor("processes", 1)
-    different = 0
-    try:
-        for unit, expected in chosen:
-            try:
-                got = executor.submit(work, name, files, unit).result().records
-            except Exception as error:
-                raise BatchError(f"batch {canonical(unit)}: {type(error).__name__}: {error}") from error
-            kind = experiment.kinds[unit["kind"]]
-            same = [comparable(r, kind) for r in got] == [comparable(r, kind) for r in expected]
-            different += not same
-            said = experiment.describe(from_unit(experiment.kinds, unit), got)
-            show_lines(console, [f"{'same     ' if same else 'DIFFERENT'}  {said}"])
-    finally:
-        stop_executor(executor)
-    show_lines(console, [f"{len(chosen) - different} of {len(chosen)} batches of {path} came out the same"])
-    return 1 if different else 0

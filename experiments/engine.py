@@ -36,9 +36,10 @@ Rules of a batch. Its points share all fields but ``Kind.values``, so one compil
 also serves other batches (padded to a common width) is compiled once a process, and kept between processes
 (`experiments.environment`). A batch is computed whole, always of the same points, so records do not depend on what
 else runs. ``compute`` depends on nothing but the points (and files that `Experiment.input_files` names), writes
-nothing, and raises only for mistakes: a run that diverges is a record that says so. Records are dicts of JSON values,
-null where a number does not exist, with the names of `Kind.fields`; where a record and its point have a name in
-common, their values agree (`Experiment.shown`). ``seconds`` is the one field that may differ between two computations.
+nothing but states that it goes on from after a kill (`experiments.checkpoints`), and raises only for mistakes: a run
+that diverges is a record that says so. Records are dicts of JSON values, null where a number does not exist, with the
+names of `Kind.fields`; where a record and its point have a name in common, their values agree (`Experiment.shown`).
+``seconds`` is the one field that may differ between two computations.
 
 Where the next point depends on answers (a search), override `Experiment.parts`: a part is a function that calls
 ``ask(points)`` as often as it likes and gets records in the order of the points. Parts run side by side in the order

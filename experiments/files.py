@@ -149,7 +149,7 @@ def read_final(path: Path) -> dict[str, Any]:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except ValueError as error:  # also of bytes that are no text
         got = str(error)
     else:
@@ -160,6 +160,11 @@ def _read_object(path: Path) -> dict[str, Any]:
         f"{path}: expected the records of a finished run, got a damaged file ({got}); "
         "`collect` writes it again from the results"
     )
+
+
+def _no_number(name: str) -> None:
+    """NaN and infinities are no JSON, and never in what a run writes."""
+    raise ValueError(f"the number {name}")
 
 
 def kept_store(path: Path, store: Store) -> list[str]:

@@ -10,6 +10,7 @@ give, records of files that have changed) is an error, and then nothing is writt
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from experiments.collecting import checker, collect, units_of
@@ -18,23 +19,45 @@ from experiments.points import Record
 from experiments.store import Line, Store, canonical
 
 
-def check_contents(data: Mapping[str, Any]) -> None:
+def check_contents(data: Mapping[str, Any], path: Path) -> None:
     """Check that a final file has what batches are made of.
 
     Raises:
-        ValueError: naming what is missing or of another type.
+        ValueError: naming the file, and what is missing or of another type.
     """
     for name, kind in (("experiment", str), ("preset", str), ("config", dict), ("records", dict)):
         if not isinstance(data.get(name), kind):
             raise ValueError(
-                f"{name}: expected a JSON {_WORDS[kind]}, got {type(data.get(name)).__name__}: a damaged file"
+                f"{path}: {name}: expected a JSON {_WORDS[kind]}, got {type(data.get(name)).__name__}: a damaged file"
             )
     for name, rows in data["records"].items():
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ValueError(f"records: expected rows of {name}, got something else: a damaged file")
+            raise ValueError(f"{path}: records: expected rows of {name}, got something else: a damaged file")
     made = data.get("provenance", {})
     if not isinstance(made, dict) or not all(isinstance(by, dict) for by in made.values()):
-        raise ValueError("provenance: expected a JSON object of objects, got another one: a damaged file")
+        raise ValueError(
+            f"{path}: provenance: expected a JSON object of objects, got another one: a damaged file"
+        )
+
+
+def check_fields(experiment: Experiment[Any], data: Mapping[str, Any], path: Path) -> None:
+    """Check that the records of every kind in a final file have its fields.
+
+    Raises:
+        ValueError: naming the file and the field.
+    """
+    try:
+        found = experiment.unpacked(data["records"])
+    except KeyError as error:
+        raise ValueError(f"{path}: expected records with the field {error}, got some without") from error
+    for name, kind in experiment.kinds.items():
+        rows = found.get(kind.rows or name, [])
+        lacking = sorted({field for row in rows for field in kind.fields - row.keys()})
+        if lacking:
+            raise ValueError(
+                f"{path}: expected records of {name} with the fields {', '.join(lacking)}, got some without: "
+                "damaged, or of another version"
+            )
 
 
 _WORDS = {str: "string", dict: "object"}
@@ -65,6 +88,9 @@ def batches(experiment: Experiment[Any], config: Any, data: Mapping[str, Any]) -
         raise ValueError(
             f"records: expected those of a run, got damaged ones ({type(error).__name__}: {error})"
         ) from None
+    absent = [kind.rows or name for name, kind in experiment.kinds.items() if (kind.rows or name) not in rows]
+    if absent and not lines:
+        raise ValueError(f"records: expected batches, got none: the file has no rows of {', '.join(absent)}")
     lost = {
         name: len(found) - len(given.get(name, []))
         for name, found in data["records"].items()

@@ -148,7 +148,7 @@ def load_text(path: str = "", rule: str = "every-tenth") -> Text:
     if not Path(path).is_file():
         raise FileNotFoundError(f"text: expected a UTF-8 file, got {path!r}, which is no file")
     try:
-        lines = [line.strip() for line in lines_of(Path(path).read_text(encoding="utf-8"))]
+        lines = [line.strip() for line in lines_of(Path(path).read_text(encoding="utf-8-sig"))]
     except UnicodeDecodeError as error:
         raise ValueError(f"text: expected a UTF-8 file, got {path}: {error}") from None
     passages = [line for line in lines if line]

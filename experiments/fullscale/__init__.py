@@ -50,7 +50,7 @@ Gaussian items, joint training of four heads at 120, greedy at 120 and 132, one 
 Exact recovery (every one of ``m^2`` pairs right) is reported and not expected: contexts hardly ever hold the few worst
 non-edges.
 
-Modules: `config`, `units` (points, and what a stretch computes), `checkpoints`, `records` (runs, smallest budgets,
+Modules: `config`, `units` (points, and what a stretch computes), `records` (runs, smallest budgets,
 verdicts), `figures`, `table`, `experiment`.
 """
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.fullscale import checkpoints
+from experiments.checkpoints import Checkpoint
 from experiments.fullscale.config import FREE, GREEDY, JOINT, PLAIN, FullscaleConfig
 from experiments.points import Kind, Record
 from theory.bounds import held_edges
@@ -170,8 +170,8 @@ def compute(points: Sequence[StretchPoint]) -> list[Record]:
 
 def _after(point: StretchPoint, instance: Instance) -> State:
     """The state after a point's stretch, from the disk, or computed from the one before it."""
-    key = asdict(point)
-    found = checkpoints.load(key)
+    checkpoint = Checkpoint("fullscale", asdict(point))
+    found = checkpoint.load()
     if found is not None:
         return found
     before = _after(replace(point, stretch=point.stretch - 1), instance) if point.stretch else None
@@ -182,7 +182,7 @@ def _after(point: StretchPoint, instance: Instance) -> State:
         arrays = _passes(point, instance, before)
     else:
         arrays = _steps(point, instance, before)
-    checkpoints.save(key, arrays)
+    checkpoint.save(arrays)
     return arrays
 
 

@@ -38,6 +38,7 @@ class TextTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True  # a text that says "[MASK]" says these six characters
         self._tokenizer = tokenizer
         self.special = frozenset(
             id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special

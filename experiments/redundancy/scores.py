@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from experiments.translation.data import END, Rows, Tokens, packed
 from experiments.translation.model import ModelShape, apply, inputs_of
+from experiments.translation.rows import Rows, packed
+from experiments.translation.subwords import END, Tokens
 from experiments.translation.training import losses
 from mha_jax import analysis
 

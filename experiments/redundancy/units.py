@@ -16,11 +16,12 @@ from jaxtyping import Bool, Float
 from experiments.points import Record
 from experiments.redundancy.points import RedundancyPoint, training_of
 from experiments.redundancy.scores import frequency_loss, importance
-from experiments.translation.data import Encoded, encoded, single
 from experiments.translation.model import ATTENTIONS, ModelShape, without_heads
 from experiments.translation.plan import shape_of
+from experiments.translation.rows import single
 from experiments.translation.scoring import bleu, perplexity
 from experiments.translation.search import translate
+from experiments.translation.subwords import Encoded, encoded
 from experiments.translation.units import watched
 from mha_jax.analysis import kept_heads, num_pruned, pruning_order, random_order
 from theory.problems import seeded_rng

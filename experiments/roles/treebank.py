@@ -75,7 +75,7 @@ def read(path: str) -> tuple[Sentence, ...]:
         if digest != SHA256:
             raise ValueError(f"{file.name}: expected sha256 {SHA256}, got {digest}; {HOW_TO_GET}")
     try:
-        sentences = parse(content.decode("utf-8"))
+        sentences = parse(content.decode("utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"ud: expected CoNLL-U in {file}, got {error}") from None
     if not sentences:

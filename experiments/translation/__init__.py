@@ -3,7 +3,7 @@
     make text                                                 # once: the verses
     python -m experiments run translation                     # preset quick: arm A, about ten minutes on two cores
     python -m experiments run translation --preset paper      # all arms, 3 seeds, hours on two cores; can be resumed
-    python -m experiments run translation --preset base --pairs wmt14.en-de.tsv    # the paper's sizes: GPU, days
+    python -m experiments run translation --preset base --pairs train.tsv,dev.tsv,test.tsv    # the paper's sizes; days
 
 A small encoder-decoder is trained on verses and translates books that it has never seen. Arms, at width d_model = 128:
 
@@ -37,12 +37,13 @@ arm's reference setting, on a seed that is not reported, and the rate with the l
 0.003 as it is. The grid of `paper` is centred on 0.006, the largest and best of a first grid.) Seeds 0, 1, ... decide
 initial weights and the order of pairs. Perplexity is per subword of the held-out targets; BLEU is sacreBLEU's, with
 its signature in every record, of beam search (beam 4, alpha 0.6) against whole references; pairs longer than 64
-subwords a side are not trained on, and cut where they are translated. Parameters are counted, flops are what XLA says
-of the compiled step. ``seconds_per_step`` is wall time of whatever else ran beside; only orders of magnitude count.
+subwords a side are not trained on, and cut where they are translated; how many those are is in the table of the text.
+Parameters are counted, flops are what XLA says of the compiled step (none where it has a loop, as over long rows).
+``seconds_per_step`` is wall time of whatever else ran beside; only orders of magnitude count.
 
-Modules: `config`, `data` (pairs, subwords, rows), `model`, `training`, `search` (beam search), `scoring`, `plan`
-(settings, points, the rule for learning rates), `units` (what a batch computes), `records`, `claims`, `published`,
-`figures`, `table`, `differences` (what the seeds resolve), `experiment`.
+Modules: `config`, `data` (pairs), `subwords`, `rows` (of packed pairs), `counts` (of pairs), `model`, `training`,
+`search` (beam search), `scoring`, `plan` (settings, points, the rule for learning rates), `units` (what a batch
+computes), `records`, `claims`, `published`, `figures`, `table`, `differences` (what the seeds resolve), `experiment`.
 """
 
 from experiments.translation.config import PRESETS, TranslationConfig

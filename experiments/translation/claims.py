@@ -105,7 +105,7 @@ def _equal_parameters(config: TranslationConfig, table: Table, _: Table) -> Verd
 
 def _cost(config: TranslationConfig, table: Table, _: Table) -> Verdict | None:
     rows = _arm(table, "A", len(config.heads))
-    if len(rows) < 2 or 1 not in rows:
+    if len(rows) < 2 or 1 not in rows or any(row["flops_per_step"] is None for row in rows.values()):
         return None
     flops = [row["flops_per_step"] / rows[1]["flops_per_step"] for row in rows.values()]
     params = {row["num_params"] for row in rows.values()}

@@ -6,10 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from experiments import checks
-from experiments.translation.data import COPY, SPECIAL, file_corpus
+from experiments.translation.counts import check_fits
+from experiments.translation.data import COPY, left_out
+from experiments.translation.subwords import SPECIAL
 from experiments.translation.training import STEP_UNIT
 
-ARMS = ("A", "B", "F", "M", "S")
+FIELD_OF = {"A": "heads", "B": "key_dims", "F": "fixed_heads", "M": "divisors", "S": "divisors"}
+"""What every arm has settings of. Fields of arms that are not asked for are not checked against others."""
+ARMS = tuple(FIELD_OF)
 
 
 @dataclass(frozen=True)
@@ -17,9 +21,9 @@ class TranslationConfig:
     """Fields of the translation experiment; every one can be overridden on the command line.
 
     Attributes:
-        pairs: a UTF-8 file of at least thirty lines ``source<TAB>target``, such as WMT's, of which the last two tenths
-            are held out; empty for the verses of ``make text``, ``copy`` for made-up lines that are their own
-            translation.
+        pairs: a UTF-8 file of at least thirty lines ``source<TAB>target``, of which the last two tenths are held out;
+            or three such files between commas, to train on, to choose by and to test on, such as WMT's; empty for
+            the verses of ``make text``, ``copy`` for made-up lines that are their own translation.
         arms: which of ``A`` (head count at a fixed width), ``B`` (head size of queries and keys alone), ``F`` (head
             count at a fixed head size), ``M`` (smaller widths at a fixed head size, with as many parameters of
             attention) and ``S`` (the standard split with as many parameters in all as each of M).
@@ -103,21 +107,27 @@ PRESETS = {
     "base": _BASE,
     "big": replace(_BASE, d_model=1024, d_ff=4096, standard_heads=16, dropout_rate=0.3, num_steps=300_000),
 }
-"""``base`` and ``big`` have the sizes of Vaswani et al. 2017 and need ``--pairs``, and a GPU for days."""
+"""``base`` and ``big`` have the sizes of Vaswani et al. 2017 and need ``--pairs``, and a GPU for days.
+
+A batch is one setting: three trainings of 100,000 or 300,000 steps side by side. Its state is kept every ten minutes,
+so a kill costs that, and packing the text again as often as it was gone over before. Tokens of a text take four bytes
+in memory, rows are made for one chunk of steps at a time.
+"""
 
 
 def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationConfig:
-    """Check a configuration, and the file of its pairs where it names one.
+    """Check a configuration, and its pairs.
 
     Raises:
         ValueError: naming a field, what was expected and what came.
-        FileNotFoundError: if the file of its pairs is not there.
+        FileNotFoundError: if a file of its pairs is not there.
     """
     del given
     checks.positive(config, or_zero=("dropout_rate",))
     checks.different(config)
-    checks.some(config, "arms", "heads", "key_dims", "fixed_heads", "divisors", "learning_rates")
+    checks.some(config, "arms", "learning_rates")
     checks.known(config, arms=ARMS)
+    checks.some(config, *dict.fromkeys(FIELD_OF[arm] for arm in config.arms))
     for name in ("tuning_steps", "num_steps"):
         if getattr(config, name) <= config.warmup:
             raise ValueError(
@@ -130,12 +140,12 @@ def resolve(config: TranslationConfig, given: Collection[str]) -> TranslationCon
     for heads in (*(config.heads if "A" in config.arms else ()), config.standard_heads):
         if config.d_model % heads:
             raise ValueError(f"heads: expected divisors of d_model = {config.d_model}, got {heads}")
-    for divisor in config.divisors:
+    for divisor in config.divisors if {"M", "S"} & set(config.arms) else ():
         if config.d_model % (2 * divisor) or config.d_ff % divisor:
             raise ValueError(
                 f"divisors: expected divisors of half of d_model and of d_ff, got {divisor} for "
                 f"{config.d_model} and {config.d_ff}"
             )
-    if config.pairs not in ("", COPY):
-        file_corpus(config.pairs)
+    if not left_out(config.pairs):
+        check_fits(config.pairs, config.vocab_size, config.length)
     return config

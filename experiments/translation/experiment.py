@@ -9,7 +9,7 @@ from experiments.points import Record
 from experiments.translation import data as text
 from experiments.translation import figures, plan, records, table, units
 from experiments.translation.config import PRESETS, TranslationConfig, resolve
-from experiments.translation.plan import BaselinePoint, TranslationPoint, TuningPoint
+from experiments.translation.plan import BaselinePoint, TextPoint, TranslationPoint, TuningPoint
 
 
 class Translation(Experiment[TranslationConfig]):
@@ -20,7 +20,7 @@ class Translation(Experiment[TranslationConfig]):
     presets = PRESETS
     kinds = plan.KINDS
     plots = figures.FIGURES
-    tables = (table.settings_cells, table.baselines_cells)
+    tables = (table.text_cells, table.settings_cells, table.baselines_cells)
 
     def resolve(self, config: TranslationConfig, given: Collection[str]) -> TranslationConfig:
         """Check a configuration."""
@@ -30,8 +30,11 @@ class Translation(Experiment[TranslationConfig]):
         """The baselines, then one part a setting, which first has its arm's learning rate chosen."""
         if text.left_out(config.pairs):
             return []
-        base = plan.baseline(config)
-        parts = [Part("baselines", lambda: ask(base), 1, plan.work_of(base[0]) / 10)]
+        base, used = plan.baseline(config), plan.text_of(config)
+        parts = [
+            Part("text", lambda: ask(used)),
+            Part("baselines", lambda: ask(base), 1, plan.work_of(base[0]) / 10),
+        ]
         seen: set[TranslationPoint] = set()
         for arm, own in plan.settings(config).items():
             for setting in own:
@@ -45,13 +48,15 @@ class Translation(Experiment[TranslationConfig]):
                 seen.add(setting)
         return parts
 
-    def compute(self, points: Sequence[TranslationPoint]) -> list[Record]:
-        """All seeds of a setting, or all learning rates."""
+    def compute(self, points: Sequence[TranslationPoint | TextPoint]) -> list[Record]:
+        """All seeds of a setting, or all learning rates; or counts of the text."""
         return units.compute(points)
 
-    def program(self, points: Sequence[TranslationPoint]) -> Hashable:
+    def program(self, points: Sequence[TranslationPoint | TextPoint]) -> Hashable:
         """What a batch needs compiled."""
         first = points[0]
+        if isinstance(first, TextPoint):
+            return None
         return type(first).__name__, len(points), plan.shape_of(first), first.rows, first.length
 
     def summary_of(self, config: TranslationConfig, ask: Ask, rows: Rows) -> Rows:
@@ -66,9 +71,13 @@ class Translation(Experiment[TranslationConfig]):
         """Everything, where there is no text."""
         return text.left_out(config.pairs)
 
-    def describe(self, points: Sequence[TranslationPoint], records: Sequence[Record] | None) -> str:
+    def describe(
+        self, points: Sequence[TranslationPoint | TextPoint], records: Sequence[Record] | None
+    ) -> str:
         """One line on a batch."""
         first = points[0]
+        if isinstance(first, TextPoint):
+            return "text" if records is None else f"text: {table.text_line(records[0])}"
         if isinstance(first, BaselinePoint):
             return "baselines: untrained, copied source"
         if isinstance(first, TuningPoint):

@@ -9,44 +9,54 @@ from matplotlib.axes import Axes
 
 from experiments import style
 from experiments.drawing import Drawn
-from experiments.reading import Record, records, seed_range, select
+from experiments.reading import Record, listed, records, seed_range, select
 from experiments.style import BLACK, BLUE, GREEN, PURPLE, VERMILLION, Look
 from experiments.translation.published import ARMS, BASE
-from experiments.translation.table import held_out
+from experiments.translation.table import cut_note, held_out, within
 
 _OURS = Look("measured here", BLUE, "o")
 _PUBLISHED = Look("published (Vaswani et al. 2017, Table 3)", BLACK, "*", filled=False)
 _FIXED = Look("fixed head size (M)", VERMILLION, "s")
-_SPLIT = Look("standard split (S, and A at h = 8)", BLUE, "o")
 _HEADS = Look("F: heads of one size", GREEN, "^")
 _KEYS = Look("B: size of queries and keys", PURPLE, "D")
 
 
 def heads(data: Mapping[str, Any]) -> Drawn:
-    """Arm A: perplexity and BLEU against the number of heads, over those at eight heads."""
+    """Arm A: perplexity and BLEU against the number of heads, over those of the standard setting.
+
+    Where that is not in the arm, over those of the head count with the least perplexity. Published values are shown
+    where there are some of the same head count; BLEU where there is any.
+    """
     rows = _rows(data, "A")
-    base = select(rows, num_heads=BASE.num_heads)
-    if len(rows) < 2 or not base:
+    if len(rows) < 2:
         return None
-    figure, grid = style.grid(1, 2, style.DOUBLE_WIDTH, 2.7)
-    for axes, name in zip(grid[0], ("perplexity", "bleu"), strict=True):
-        at = base[0][name]
-        if not at:
-            return None
+    best = min(rows, key=lambda row: row["perplexity"])
+    [base] = select(rows, num_heads=data["config"]["standard_heads"]) or [best]
+    count = base["num_heads"]
+    published = next((row for row in ARMS["A"] if row.num_heads == count), None)
+    names = ["perplexity", *(["bleu"] if base["bleu"] else [])]
+    figure, grid = style.grid(
+        1, len(names), style.DOUBLE_WIDTH if len(names) > 1 else style.COLUMN_WIDTH, 2.7
+    )
+    for axes, name in zip(grid[0], names, strict=True):
+        at, word = base[name], "perplexity" if name == "perplexity" else "BLEU"
         _points(axes, rows, "num_heads", name, _OURS, over=at)
-        published = [(row.num_heads, getattr(row, name) / getattr(BASE, name)) for row in ARMS["A"]]
-        axes.plot(*zip(*published, strict=True), **_star())
+        title = f"{word} here {at:.3g}"
+        if published is not None:
+            stars = [(row.num_heads, getattr(row, name) / getattr(published, name)) for row in ARMS["A"]]
+            axes.plot(*zip(*stars, strict=True), **_star())
+            title += f", published {getattr(published, name):g}"
         axes.axhline(1, **style.REFERENCE)
         _log2(axes, [row["num_heads"] for row in rows], "heads h")
-        word = "perplexity" if name == "perplexity" else "BLEU"
-        axes.set_ylabel(f"{word} over that at h = {BASE.num_heads}")
-        axes.set_title(f"{word} here {at:.3g}, published {getattr(BASE, name):g}, at h = {BASE.num_heads}")
-    style.legend_below(figure, [style.handle(_OURS), _star_handle()], 2)
+        axes.set_ylabel(f"{word} over that at h = {count}")
+        axes.set_title(f"{title}, at h = {count}")
+    style.legend_below(figure, [style.handle(_OURS), *([_star_handle()] if published is not None else [])], 2)
+    stars = "Stars: English-German, width 512, six layers, 100,000 steps, newstest2013. "
     caption = (
         f"Head count h at a fixed width {rows[0]['d_model']} (d_k = d_v = width / h), on {held_out(data)}. "
-        f"{_intervals(rows)} Everything is divided by the mean at h = {BASE.num_heads} as if that were exact: its own "
-        "spread is in no other bar. Stars: English-German, width 512, six layers, 100,000 steps, newstest2013. Low "
-        "perplexity and high BLEU are good."
+        f"{_intervals(rows, *names)} Everything is divided by the mean at h = {count} as if that were exact: its own "
+        f"spread is in no other bar. {stars if published is not None else ''}Low perplexity and high BLEU are good."
+        f"{'' if len(names) > 1 else ' BLEU is 0 and not shown.'}"
     )
     return figure, caption
 
@@ -55,7 +65,9 @@ def arms(data: Mapping[str, Any]) -> Drawn:
     """Arms B, F, M and S: perplexity."""
     keys, counts = _rows(data, "B"), _rows(data, "F")
     fixed, split = _rows(data, "M"), _rows(data, "S")
-    split += [row for row in _rows(data, "A") if fixed and row["num_heads"] == BASE.num_heads]
+    standard = data["config"]["standard_heads"]
+    split += [row for row in _rows(data, "A") if fixed and row["num_heads"] == standard]
+    split_look = Look(f"standard split (S, and A at h = {standard})", BLUE, "o")
     panels = [panel for panel in (keys, counts, fixed) if len(panel) > 1]
     if not panels:
         return None
@@ -81,7 +93,7 @@ def arms(data: Mapping[str, Any]) -> Drawn:
             axes.set_title(f"F: $d_k$ = $d_v$ = {rows[0]['head_dim']}, width {rows[0]['d_model']}")
             handles.append(style.handle(_HEADS))
         else:
-            for own, look in ((rows, _FIXED), (split, _SPLIT)):
+            for own, look in ((rows, _FIXED), (split, split_look)):
                 _points(axes, own, "num_params", "perplexity", look)
                 handles.append(style.handle(look))
                 for row in own:
@@ -100,11 +112,13 @@ def arms(data: Mapping[str, Any]) -> Drawn:
             axes.margins(x=0.25, y=0.2)
     style.legend_below(figure, handles, 3)
     shown = [row for panel in panels for row in panel]
+    divisors = [str(divisor) for divisor in data["config"]["divisors"]]
     caption = (
         f"Perplexity on {held_out(data)}. B: d_k alone, values and everything else as in the standard setting; stars: "
         "published, at d_k over d_v and scaled to agree where d_k = d_v. F: heads of one size, whatever the width: "
-        "parameters grow with h. M: half and a quarter of the width with heads of the standard size, twice and four "
-        f"times as many, against standard splits with as many parameters. {_intervals(shown)}"
+        f"parameters grow with h. M: the width divided by {listed(divisors)}, with heads of the standard size, "
+        f"{listed(divisors)} times as many, against standard splits with as many parameters. "
+        f"{_intervals(shown, 'perplexity')}"
     )
     return figure, caption
 
@@ -117,7 +131,7 @@ def _rows(data: Mapping[str, Any], arm: str) -> list[Record]:
 
 def _points(axes: Axes, rows: Sequence[Record], x: str, name: str, look: Look, over: float = 1.0) -> None:
     def scaled(end: str) -> list[Any]:
-        return [None if row[f"{name}{end}"] is None else row[f"{name}{end}"] / over for row in rows]
+        return [None if row[name] is None else _end(row, name, end, over) for row in rows]
 
     places = [row[x] for row in rows]
     style.interval_bars(
@@ -146,11 +160,16 @@ def _star_handle() -> Any:
     return style.handle(_PUBLISHED, linestyle="none", markersize=7)
 
 
-def _intervals(rows: Sequence[Record]) -> str:
+def _end(row: Record, name: str, end: str, over: float) -> float | None:
+    value = row[f"{name}{end}"] if not end else within(row, name)[end == "_high"]
+    return None if value is None else value / over
+
+
+def _intervals(rows: Sequence[Record], *names: str) -> str:
     seeds = seed_range(row["runs"] - row["failed"] for row in rows)
     if all(row["perplexity_low"] is None for row in rows):
         return f"Points: {seeds}, so no intervals."
-    return f"Points: means of {seeds}, bars: Student's 95% intervals."
+    return f"Points: means of {seeds}, bars: Student's 95% intervals{cut_note(rows, *names)}."
 
 
 FIGURES = {"heads": heads, "arms": arms}

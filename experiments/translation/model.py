@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from experiments.translation.data import BEGIN
+from experiments.translation.subwords import BEGIN
 from mha_jax.nnx import MultiHeadAttention
 
 ATTENTIONS = ("encoder", "decoder", "source")

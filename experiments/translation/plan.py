@@ -9,6 +9,7 @@ from typing import Any
 from experiments.engine import Ask
 from experiments.points import Kind, Record
 from experiments.translation.config import TranslationConfig
+from experiments.translation.counts import COUNTS
 from experiments.translation.model import ModelShape, num_parameters
 
 TUNING_SEED = 1000
@@ -57,6 +58,21 @@ class BaselinePoint(TranslationPoint):
     """What no training gives: a model as drawn, and the source in place of its translation."""
 
 
+@dataclass(frozen=True)
+class TextPoint:
+    """The text that all others use.
+
+    Attributes:
+        pairs: as in the configuration, like the others.
+        vocab_size: see there.
+        length: see there.
+    """
+
+    pairs: str
+    vocab_size: int
+    length: int
+
+
 SHARED = frozenset(TranslationPoint.__dataclass_fields__)
 KINDS = {
     "points": Kind(
@@ -70,6 +86,11 @@ KINDS = {
     ),
     "baselines": Kind(
         BaselinePoint, SHARED | {"untrained_perplexity", "untrained_bleu", "copy_bleu", "seconds"}
+    ),
+    "text": Kind(
+        TextPoint,
+        frozenset({"pairs", "vocab_size", "length", "seconds", *COUNTS}),
+        values=("length",),
     ),
 }
 
@@ -139,6 +160,11 @@ def baseline(config: TranslationConfig) -> list[BaselinePoint]:
     """The baselines, beside the standard setting."""
     fields: dict[str, Any] = {**vars(reference(config, "A")), "arm": ""}
     return [BaselinePoint(**fields)]
+
+
+def text_of(config: TranslationConfig) -> list[TextPoint]:
+    """The text of a configuration."""
+    return [TextPoint(config.pairs, config.vocab_size, config.length)]
 
 
 def shape_of(point: TranslationPoint, vocab_size: int | None = None) -> ModelShape:

@@ -12,9 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float
 from sacrebleu.metrics.bleu import BLEU
 
-from experiments.translation.data import Encoded, Rows, Tokens, packed, single
 from experiments.translation.model import ModelShape, apply, inputs_of
+from experiments.translation.rows import Rows, packed, single
 from experiments.translation.search import translate
+from experiments.translation.subwords import Encoded, Tokens
 from experiments.translation.training import losses
 
 BATCH = 16

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from experiments.translation.data import BEGIN, END, PAD, Rows
 from experiments.translation.model import Block, ModelShape, Translator, apply
+from experiments.translation.rows import Rows
+from experiments.translation.subwords import BEGIN, END, PAD
 from mha_jax import dot_product_attention
 from mha_jax.cache import KVCache, init_cache
 from mha_jax.projections import combine_heads, multi_head_attention, project_heads

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from experiments import claims
 from experiments.reading import Record, records, select
 from experiments.tables import Cells, markdown_of
 from experiments.translation import differences
+from experiments.translation.counts import COUNTS
 from experiments.translation.data import COPY
 from experiments.translation.differences import differences_cells
 
@@ -27,15 +29,82 @@ def held_out(data: Mapping[str, Any]) -> str:
     pairs = data["config"]["pairs"]
     if pairs == COPY:
         return "made-up lines that were held out"
-    return f"the last tenth of {Path(pairs).name}" if pairs else "held-out books"
+    if not pairs:
+        return "held-out books"
+    names = [Path(path).name for path in pairs.split(",")]
+    return f"the last tenth of {names[0]}" if len(names) == 1 else f"the pairs of {names[-1]}"
+
+
+RANGES = {"perplexity": (1.0, math.inf), "bleu": (0.0, 100.0)}
+"""What values there are. Student's interval of few seeds may reach beyond them."""
+
+
+def within(row: Record, name: str) -> tuple[Any, Any]:
+    """The ends of an interval as they are shown: cut at the ends of `RANGES`. None where there is none."""
+    ends, (least, most) = (row[f"{name}_low"], row[f"{name}_high"]), RANGES[name]
+    low, high = (None if end is None else min(max(end, least), most) for end in ends)
+    return low, high
+
+
+def cut_note(rows: Iterable[Record], *names: str) -> str:
+    """What to say behind the word intervals: that some are cut, if one is."""
+    ranges = [
+        f"{'BLEU' if name == 'bleu' else name} has {_ends(*RANGES[name])}"
+        for name in names
+        if any(within(row, name) != (row[f"{name}_low"], row[f"{name}_high"]) for row in rows)
+    ]
+    return f" (cut to values that there are: {'; '.join(ranges)})" if ranges else ""
+
+
+def _ends(least: float, most: float) -> str:
+    return f"none below {least:g}" + ("" if math.isinf(most) else f" or above {most:g}")
 
 
 def measured(row: Record, name: str, digits: int) -> str:
     """The mean over seeds, with Student's 95% interval where there is one; a dash where all runs diverged."""
-    mean, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    mean, (low, high) = row[name], within(row, name)
     if mean is None:
         return "–"
     return f"{mean:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}–{high:.{digits}f}]")
+
+
+def text_line(row: Record) -> str:
+    """How much of the text a run uses, in one line."""
+    return (
+        f"{row['train_pairs'] - row['train_too_long']:,} of {row['train_pairs']:,} pairs to train on "
+        f"({row['train_too_long']:,} are too long); {row['test_cut']:,} of {row['test_pairs']:,} test pairs are cut, "
+        f"{row['test_in_training']:,} stand in the training part too"
+    )
+
+
+def text_cells(data: Mapping[str, Any]) -> Cells | None:
+    """Pairs of every part, and what is left out, cut or held out in vain. None without counts."""
+    found = records(data, "text")
+    if not found:
+        return None
+    [row] = found
+    lines = []
+    for name, part in (("train", "to train on"), ("dev", "to choose by"), ("test", "to report on")):
+        left_out = f"{row['train_too_long']:,}" if name == "train" else "–"
+        cut, known = (
+            ("–", "–") if name == "train" else (f"{row[f'{name}_{x}']:,}" for x in ("cut", "in_training"))
+        )
+        repeated = "–" if name == "test" else f"{row[f'{name}_repeated']:,}"
+        lines.append((part, f"{row[f'{name}_pairs']:,}", left_out, cut, known, repeated))
+    columns = (
+        "pairs",
+        "all",
+        "too long,\nleft out",
+        "too long,\ncut",
+        "trained on\ntoo",
+        "left out, as\nheld out later",
+    )
+    note = (
+        f"Too long: more than {row['length'] - 1} subwords ({row['num_subwords']:,} in all) on a side. "
+        f"{row['test_targets_cut']:,} translations to report on are cut for perplexity, and end there; BLEU is of "
+        "whole ones."
+    )
+    return Cells("Text", columns, tuple(lines), note)
 
 
 def settings_cells(data: Mapping[str, Any]) -> Cells | None:
@@ -52,7 +121,7 @@ def settings_cells(data: Mapping[str, Any]) -> Cells | None:
                 measured(row, "perplexity", 2),
                 measured(row, "bleu", 1),
                 f"{row['num_params'] / 1e6:.2f}",
-                f"{row['flops_per_step'] / 1e9:.1f}",
+                "–" if row["flops_per_step"] is None else f"{row['flops_per_step'] / 1e9:.1f}",
             )
         )
     if not lines:
@@ -71,7 +140,8 @@ def settings_cells(data: Mapping[str, Any]) -> Cells | None:
     present = [arm for arm in MEANINGS if any(line[0] == arm for line in lines)]
     judged_on = held_out(data)
     note = (
-        f"{judged_on[0].upper()}{judged_on[1:]}; means over seeds, in brackets Student's 95% intervals. "
+        f"{judged_on[0].upper()}{judged_on[1:]}; means over seeds, in brackets Student's 95% "
+        f"intervals{cut_note(records(data, 'settings'), 'perplexity', 'bleu')}. "
         + "; ".join(f"{arm}: {MEANINGS[arm]}" for arm in present)
         + "."
     )
@@ -103,6 +173,7 @@ def claims_cells(data: Mapping[str, Any]) -> Cells | None:
 
 
 BLOCKS = {
+    "text": markdown_of(text_cells),
     "settings": markdown_of(settings_cells),
     "baselines": markdown_of(baselines_cells),
     "differences": markdown_of(differences_cells),
@@ -117,6 +188,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     ``bleu.A.h8.k16``, ``perplexity.A.h8.k16`` with intervals, ``-mean`` without; ``ratio.A.h1.k128``: perplexity over
     the arm's least; ``best.A``: its head count (B: head size); ``spread.A``: largest over least perplexity;
     ``flops.A.h32``: of a step, over those of one head; ``untrained.bleu``, ``copy.bleu``;
+    ``text.test_cut`` and the other counts of the text; ``text.trained_on``: pairs;
     ``params.A.h8.k16`` in millions; ``steps``, ``num-runs``; ``claims.held``, ``claims.judged``; what
     `experiments.translation.differences` has.
     """
@@ -138,9 +210,13 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
         for row in own:
             place = f"{arm}.h{row['num_heads']}.k{row['head_dim']}"
             out[f"ratio.{place}"] = f"{100 * (row['perplexity'] / least['perplexity'] - 1):.1f}%"
-    for one in select(rows, arm="A", num_heads=1):
-        for row in select(rows, arm="A"):
+    counted = [row for row in select(rows, arm="A") if row["flops_per_step"] is not None]
+    for one in select(counted, num_heads=1):
+        for row in counted:
             out[f"flops.A.h{row['num_heads']}"] = f"{row['flops_per_step'] / one['flops_per_step']:.2f}"
+    for row in records(data, "text"):
+        out |= {f"text.{name}": f"{row[name]:,}" for name in COUNTS}
+        out["text.trained_on"] = f"{row['train_pairs'] - row['train_too_long']:,}"
     for row in records(data, "baselines"):
         out |= {f"{name}.bleu": f"{row[f'{name}_bleu']:.1f}" for name in ("untrained", "copy")}
     return out | differences.values(data) | claims.claim_values(data)

@@ -12,8 +12,8 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from experiments.translation.data import Rows
 from experiments.translation.model import ModelShape, apply, inputs_of, parameters_of
+from experiments.translation.rows import Rows
 
 STEP_UNIT = 10
 """Numbers of steps are multiples of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -12,12 +12,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.checkpoints import Checkpoint
+from experiments.operations import compiled_operations
 from experiments.points import Record
-from experiments.translation.data import Encoded, Rows, encoded, training_rows
+from experiments.translation.counts import text_counts
 from experiments.translation.model import ModelShape, parameters_of
-from experiments.translation.plan import BaselinePoint, TranslationPoint, TuningPoint, shape_of
+from experiments.translation.plan import BaselinePoint, TextPoint, TranslationPoint, TuningPoint, shape_of
+from experiments.translation.rows import Rows, TrainingRows
 from experiments.translation.scoring import copy_bleu, held_out_bleu, perplexity
-from experiments.translation.training import Recipe, chunk, chunk_size, starts
+from experiments.translation.subwords import Encoded, encoded
+from experiments.translation.training import Recipe, State, chunk, chunk_size, starts
+
+KEPT_EVERY = 600.0
+"""Seconds between two states of a training that are kept."""
 
 
 class Trained(NamedTuple):
@@ -25,78 +32,131 @@ class Trained(NamedTuple):
 
     Attributes:
         parameters: with a leading axis over models.
-        flops_per_step: of one model, by XLA's count of the compiled program.
+        flops_per_step: of one model, by XLA's count of the compiled program; None where that is not known: see
+            `experiments.operations.compiled_operations`.
         seconds_per_step: of one model, without compiling.
     """
 
     parameters: Any
-    flops_per_step: float
+    flops_per_step: float | None
     seconds_per_step: float
 
 
-def compute(points: Sequence[TranslationPoint]) -> list[Record]:
+def compute(points: Sequence[TranslationPoint | TextPoint]) -> list[Record]:
     """The records of a batch."""
     started = time.perf_counter()
-    first = points[0]
-    text = encoded(first.pairs, first.vocab_size)
-    shape = shape_of(first, text.subwords.vocab_size)
-    if isinstance(first, BaselinePoint):
-        records = [_baseline(point, shape, text) for point in points]
-    else:
-        trained = train(points, shape, text)
-        records = _judged(points, shape, text, trained)
+    text = encoded(points[0].pairs, points[0].vocab_size)
+    records = _records(points, text)
     seconds = round((time.perf_counter() - started) / len(points), 3)
     return [
         asdict(point) | record | {"seconds": seconds} for point, record in zip(points, records, strict=True)
     ]
 
 
-def train(points: Sequence[TranslationPoint], shape: ModelShape, text: Encoded) -> Trained:
+def _records(points: Sequence[Any], text: Encoded) -> list[Record]:
+    first = points[0]
+    if isinstance(first, TextPoint):
+        return [text_counts(text, point.length) for point in points]
+    shape = shape_of(first, text.subwords.vocab_size)
+    if isinstance(first, BaselinePoint):
+        return [_baseline(point, shape, text) for point in points]
+    checkpoint = checkpoint_of(points, text)
+    records = _judged(points, shape, text, train(points, shape, text, checkpoint))
+    checkpoint.remove()
+    return records
+
+
+def train(
+    points: Sequence[TranslationPoint],
+    shape: ModelShape,
+    text: Encoded,
+    checkpoint: Checkpoint | None = None,
+) -> Trained:
     """Train a model for every point; they differ in seed or learning rate alone."""
     trained = None
-    for _, trained in watched(points, shape, text):  # noqa: B007
+    for _, trained in watched(points, shape, text, checkpoint):  # noqa: B007
         pass
     assert trained is not None
     return trained
 
 
+def checkpoint_of(points: Sequence[TranslationPoint], text: Encoded) -> Checkpoint:
+    """Where a training keeps its state; another one for another text or device."""
+    key = {
+        "points": [asdict(point) for point in points],
+        "text": text.digest(),
+        "device": jax.local_devices()[0].device_kind,
+    }
+    return Checkpoint("translation", key)
+
+
 def watched(
-    points: Sequence[TranslationPoint], shape: ModelShape, text: Encoded
+    points: Sequence[TranslationPoint], shape: ModelShape, text: Encoded, checkpoint: Checkpoint | None = None
 ) -> Iterator[tuple[int, Trained]]:
     """`train`, with the number of steps and the models after every chunk of them.
 
     The parameters are given up for the next chunk: who wants to keep them makes a copy.
+
+    Args:
+        points: as of `train`.
+        shape: of the models.
+        text: to train on.
+        checkpoint: where the state is kept every `KEPT_EVERY` seconds, and taken from: then the first number of steps
+            is that of the state.
     """
     first = points[0]
     recipe = Recipe(first.num_steps, first.warmup)
-    steps, rows = first.num_steps, first.rows
-    by_seed = {
-        seed: training_rows(text.train, first.length, steps * rows, seed)
+    steps, rows, size = first.num_steps, first.rows, chunk_size(first.num_steps)
+    streams = {
+        seed: TrainingRows(text.train, first.length, seed)
         for seed in dict.fromkeys(point.seed for point in points)
     }
-    per_point = [by_seed[point.seed] for point in points]
-    keys = jnp.stack([jax.random.key(point.seed) for point in points])
     rates = jnp.array([point.learning_rate for point in points], jnp.float32)
-    states = starts(shape, keys)
-    compiled, flops, seconds = None, 0.0, 0.0
-    size = chunk_size(steps)
-    for begin in range(0, steps, size):
-        batches = _batches(per_point, begin, size, rows)
-        if compiled is None:
-            compiled = chunk.lower(shape, recipe, rates, states, batches).compile()
-            flops = float((compiled.cost_analysis() or {}).get("flops", math.nan))
+    states = starts(shape, jnp.stack([jax.random.key(point.seed) for point in points]))
+    like = jax.ShapeDtypeStruct((len(points), size, rows, first.length), jnp.int32)
+    compiled = chunk.lower(shape, recipe, rates, states, Rows(like, like, like, like)).compile()
+    counted = compiled_operations(compiled, loops=1)["compiled_operations"]  # one step of the scan
+    flops = None if counted is None else counted / len(points)
+    done, seconds = 0, 0.0
+    if checkpoint is not None and (kept := checkpoint.load()) is not None:
+        states, done, seconds = _restored(states, kept)
+        for stream in streams.values():
+            stream.skip(done * rows)
+        yield done, Trained(states.parameters, flops, seconds / done / len(points))
+    saved = time.monotonic()
+    while done < steps:
+        made = {seed: stream.take(size * rows) for seed, stream in streams.items()}
+        batches = _batches([made[point.seed] for point in points], size, rows)
         start = time.perf_counter()
         states, values = compiled(rates, states, batches)
         jax.block_until_ready(values)
         seconds += time.perf_counter() - start
-        done = begin + size
-        yield done, Trained(states.parameters, flops / len(points), seconds / done / len(points))
+        done += size
+        if checkpoint is not None and time.monotonic() - saved >= KEPT_EVERY:
+            checkpoint.save(_kept(states, done, seconds))
+            saved = time.monotonic()
+        yield done, Trained(states.parameters, flops, seconds / done / len(points))
 
 
-def _batches(per_point: Sequence[Rows], begin: int, size: int, rows: int) -> Rows:
+def _kept(states: State, done: int, seconds: float) -> dict[str, np.ndarray]:
+    """A state of training as arrays: the leaves of its tree, in order."""
+    leaves = jax.tree.leaves(states._replace(key=jax.random.key_data(states.key)))
+    arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    return arrays | {"done": np.array(done), "seconds": np.array(seconds)}
+
+
+def _restored(like: State, arrays: Mapping[str, np.ndarray]) -> tuple[State, int, float]:
+    """What `_kept` kept, in the form of another state."""
+    structure = jax.tree.structure(like)
+    leaves = [jnp.asarray(arrays[f"leaf{i}"]) for i in range(structure.num_leaves)]
+    states = jax.tree.unflatten(structure, leaves)
+    states = states._replace(key=jax.random.wrap_key_data(states.key))
+    return states, int(arrays["done"]), float(arrays["seconds"])
+
+
+def _batches(per_point: Sequence[Rows], size: int, rows: int) -> Rows:
     """The rows of a chunk of steps, ``(models, steps, rows, length)``."""
-    span = slice(begin * rows, (begin + size) * rows)
-    stacked = (np.stack([part[span] for part in parts]) for parts in zip(*per_point, strict=True))
+    stacked = (np.stack(parts) for parts in zip(*per_point, strict=True))
     return Rows(*(part.reshape(len(part), size, rows, -1) for part in stacked))
 
 

@@ -147,9 +147,14 @@ def test_verify_compares_with_a_fresh_computation(finished, tmp_path, capsys):
     data = json.loads((finished / "smoke.json").read_text())
     for point in data["records"]["points"] + data["records"]["ceiling_points"]:
         point["seed"], point["margin"], point["loss"] = point["seed"], 0.5, 0.5
+    for made in data["provenance"].values():
+        made["environment"]["processor"] = "Abacus"
     (tmp_path / "smoke.json").write_text(json.dumps(data))
     assert cli.main([*arguments, str(tmp_path)]) == 1
-    assert "DIFFERENT" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "DIFFERENT" in said
+    assert " against 0.5" in said
+    assert "made elsewhere (processor Abacus, here " in said
 
 
 def test_status_counts_batches_and_damage(finished, tmp_path, capsys):

@@ -165,6 +165,43 @@ def test_verify_takes_a_file_and_draws_anew(finished, tmp_path, capsys):
     assert "batches: expected a positive number, or 0 for all, got -3" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["plot", "verify"])
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"loss":', '"lost":', "expected records of points with the fields loss, got some without"),
+        (
+            '"width": 3',
+            '"width": NaN',
+            "expected the records of a finished run, got a damaged file (the number NaN)",
+        ),
+        ('"records":', '"record":', "records: expected a JSON object, got NoneType: a damaged file"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_its_name(command, old, new, message, finished, tmp_path, capsys):
+    text = (finished / "quick.json").read_text()
+    assert old in text
+    path = tmp_path / "quick.json"
+    path.write_text(text.replace(old, new))
+    assert cli.main([command, TOY, "--preset", "quick", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {path}: ")
+    assert message in said
+
+
+def test_a_figure_that_lacks_a_field_names_the_file(finished, tmp_path, capsys, monkeypatch):
+    """Of rows that are made of others."""
+    monkeypatch.setattr(
+        toy.Toy, "plot", lambda self, data, *_: [row["none"] for row in data["records"]["widths"]]
+    )
+    (tmp_path / "quick.json").write_text((finished / "quick.json").read_text())
+    assert cli.main(["plot", TOY, "--preset", "quick", "--out", str(tmp_path)]) == 2
+    expected = (
+        f"error: {tmp_path / 'quick.json'}: expected records with the field 'none', got some without it"
+    )
+    assert capsys.readouterr().err.startswith(expected)
+
+
 def test_collect_writes_what_a_private_run_has_so_far(finished, tmp_path, capsys):
     path, lines = lines_of(finished)
     (tmp_path / path.name).write_text("".join(canonical(line) + "\n" for line in lines[:3]))

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import cli
+from experiments import checkpoints, cli
 from experiments.collecting import config_from
-from experiments.fullscale import PRESETS, checkpoints, table, units
+from experiments.fullscale import PRESETS, table, units
 from experiments.fullscale.config import FREE, GREEDY, JOINT, PLAIN, check
 from experiments.fullscale.experiment import EXPERIMENT
 from experiments.fullscale.records import CLAIMS, claim_rows, prediction_rows, summary
@@ -77,7 +77,7 @@ def test_a_stretch_goes_on_from_the_state_on_disk_and_without_it(tmp_path, monke
         assert alone["loss"] == pytest.approx(records[-1]["loss"], rel=1e-5)
         assert [record["dtype"] for record in records] == ["float32"] * (len(run) - 1) + ["float64"]
     assert len(list((tmp_path / "one").iterdir())) == len(runs[JOINT]) + len(runs[GREEDY])
-    assert checkpoints.load({"another": "key"}) is None
+    assert checkpoints.Checkpoint("fullscale", {"another": "key"}).load() is None
 
 
 def test_a_diverged_run_is_a_record_that_says_so():

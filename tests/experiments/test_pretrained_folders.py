@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import json
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from experiments.pretrained import WHEELS, Sizes, forward, installed, load, sizes, wheel_files
 from experiments.pretrained.load import Wheel, _load_wheel
+from experiments.pretrained.tokenizer import TextTokenizer
 from tests.experiments import small_models
 from tests.experiments.pretrained_reference import SMALL_GOLDEN
 from tests.experiments.small_models import SENTENCES, SETTINGS, tensors, write, write_tensors
@@ -360,6 +363,21 @@ def test_a_shard_outside_the_folder_is_not_read(tmp_path):
     save_file(tensors("llama"), tmp_path / "model.safetensors")
     with pytest.raises(FileNotFoundError, match="expected the shard"):
         load(folder)
+
+
+def test_a_text_that_names_a_special_token_holds_its_characters():
+    tokenizer = Tokenizer(models.BPE())
+    byte_level: Any = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = byte_level
+    trainer = trainers.BpeTrainer(
+        special_tokens=["<|endoftext|>"], initial_alphabet=byte_level.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(["a"], trainer)
+    ours = TextTokenizer(tokenizer)
+    assert ours.special == {0}
+    for found in (ours.encode("a<|endoftext|>b"), ours.encode_words(["<|endoftext|>"], [False])[0]):
+        assert not set(found) & ours.special
+        assert "<|endoftext|>" in "".join(ours.pieces(found))
 
 
 def test_the_tokenizer_says_which_word_a_piece_is_of(tmp_path):

@@ -17,7 +17,6 @@ from experiments.redundancy.experiment import EXPERIMENT
 from experiments.redundancy.scores import frequency_loss, importance
 from experiments.translation import plan
 from experiments.translation.config import PRESETS as TRANSLATION
-from experiments.translation.data import END, packed
 from experiments.translation.model import (
     ATTENTIONS,
     ModelShape,
@@ -26,6 +25,8 @@ from experiments.translation.model import (
     parameters_of,
     without_heads,
 )
+from experiments.translation.rows import packed
+from experiments.translation.subwords import END
 from experiments.translation.training import losses
 
 SHAPE = ModelShape(vocab_size=11, d_model=6, d_ff=8, num_layers=2, num_heads=2, head_dim=3, value_head_dim=3)

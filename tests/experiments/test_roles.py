@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from experiments import cli, verses
-from experiments.collecting import comparable, units_of
+from experiments.collecting import units_of
 from experiments.points import from_unit
 from experiments.roles import table, text, treebank, units
 from experiments.roles.claims import CLAIMS, claim_rows
@@ -22,6 +22,7 @@ from experiments.roles.figures import plot
 from experiments.roles.figures_maps import head_map
 from experiments.roles.naming import ORDER, RULES, roles, syntactic, typical
 from experiments.roles.records import role_rows
+from experiments.verifying import comparable
 from tests.experiments import small_models
 from tests.experiments.test_roles_measure import TREEBANK
 

@@ -8,24 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import verses
-from experiments.translation.data import (
-    BEGIN,
-    COPY,
-    END,
-    PAD,
-    Corpus,
-    Rows,
-    Subwords,
-    copy_corpus,
-    encode,
-    encoded,
-    file_corpus,
-    packed,
-    single,
-    training_rows,
-    verse_corpus,
-)
+from experiments import checkpoints, verses
+from experiments.translation.data import COPY, Corpus, copy_corpus, file_corpus, verse_corpus
 from experiments.translation.model import (
     ModelShape,
     Translator,
@@ -35,11 +19,14 @@ from experiments.translation.model import (
     parameters_of,
 )
 from experiments.translation.plan import TranslationPoint, shape_of
+from experiments.translation.rows import OPEN_ROWS, Rows, TrainingRows, packed, single
 from experiments.translation.scoring import bleu, perplexity
 from experiments.translation.search import beam_search, penalty, translate
+from experiments.translation.subwords import BEGIN, END, PAD, SPECIAL, Subwords, TokenPairs, encode, encoded
 from experiments.translation.training import Recipe, loss, losses, schedule
-from experiments.translation.units import train
+from experiments.translation.units import checkpoint_of, train, watched
 from experiments.verses import Verse
+from theory.problems import seeded_rng
 
 SHAPE = ModelShape(vocab_size=13, d_model=6, d_ff=7, num_layers=1, num_heads=3, head_dim=5, value_head_dim=2)
 PAIRS = [((3, 4, 5), (6, 7)), ((8,), (9, 10, 11)), ((3, 3, 12, 4), (5,)), ((7, 8, 9, 10, 11, 12, 3, 4), (3,))]
@@ -78,6 +65,8 @@ def test_a_file_is_held_out_by_its_tenths(tmp_path):
     corpus = file_corpus(str(file))
     assert tuple(map(len, (corpus.train, corpus.dev, corpus.test))) == (32, 4, 4)
     assert corpus.test[-1] == ("a 39", "b 39 é")
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())  # a byte order mark is no text
+    assert file_corpus(str(file)) == corpus
     for content, message in (
         ("a\tb\n" * 29, "thirty lines"),
         ("a\tb\n" * 30 + "a\n", "two fields, .* in line 31"),
@@ -135,6 +124,18 @@ def test_subwords_come_from_the_training_part_alone_and_give_text_back():
         Subwords(["a"], 258)
 
 
+@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.parametrize("line", ["press {} now", "{}", "a{}b", "{} {}"])
+def test_what_a_line_says_is_text_and_no_token_of_ours(name, line):
+    """Neither where subwords are learned on such lines nor where they are not."""
+    line = line.format(name, name)
+    for learned in ([line] * 20, ["press now"] * 20):
+        subwords = Subwords(learned, 280)
+        [tokens] = subwords.encode([line])
+        assert min(tokens) > END
+        assert subwords.decode((*tokens, END)) == line
+
+
 def test_rows_hold_every_pair_that_fits_once():
     rows = packed(PAIRS, 8, [2, 3, 1, 0])
     found = []
@@ -155,12 +156,70 @@ def test_rows_hold_every_pair_that_fits_once():
 
 
 def test_training_rows_go_round_and_differ_by_seed():
-    rows = [training_rows(PAIRS, 8, 12, seed) for seed in (0, 0, 1)]
+    rows = [TrainingRows(PAIRS, 8, seed).take(12) for seed in (0, 0, 1)]
     assert rows[0].source.shape == (12, 8)
     assert all((a == b).all() for a, b in zip(rows[0], rows[1], strict=True))
     assert any((a != b).any() for a, b in zip(rows[0], rows[2], strict=True))
     with pytest.raises(ValueError, match="length: expected one that some pair fits into, got 2"):
-        training_rows(PAIRS, 2, 1, 0)
+        TrainingRows(PAIRS, 2, 0).take(1)
+
+
+def _rounds_at_once(pairs, length, num_rows, seed):
+    """Training rows as they are defined, all of them in memory: round after round, each packed and in a new order."""
+    rng = seeded_rng(seed, "translation, order of the pairs")
+    parts: list[Rows] = []
+    while sum(len(part.source) for part in parts) < num_rows:
+        rows = packed(pairs, length, rng.permutation(len(pairs)).tolist())
+        order = rng.permutation(len(rows.source))
+        parts.append(Rows(*(array[order] for array in rows)))
+    return Rows(*(np.concatenate(arrays)[:num_rows] for arrays in zip(*parts, strict=True)))
+
+
+@pytest.mark.parametrize("seed", [0, 1000])
+def test_training_rows_that_are_made_when_asked_for_are_those_of_all_rounds_at_once(seed):
+    text = encode(copy_corpus(600), 275)
+    expected = _rounds_at_once(text.train, 24, 700, seed)
+    one_round = len(packed(text.train, 24, range(len(text.train))).source)
+    assert OPEN_ROWS < one_round < 350  # so that it goes round, and rows are closed
+    stream, made = TrainingRows(text.train, 24, seed), []
+    for count in (1, 49, 250, 400):
+        made.append(stream.take(count))
+    later = TrainingRows(text.train, 24, seed)
+    later.skip(300)
+    for name in Rows._fields:
+        whole = getattr(expected, name)
+        assert np.array_equal(np.concatenate([getattr(rows, name) for rows in made]), whole)
+        assert np.array_equal(getattr(later.take(0), name), whole[:0])
+    assert all(np.array_equal(a, b[300:]) for a, b in zip(later.take(400), expected, strict=True))
+
+
+def test_pairs_of_tokens_are_those_of_the_subwords(monkeypatch):
+    monkeypatch.setattr("experiments.translation.subwords.AT_A_TIME", 3)
+    subwords = Subwords(["some text", "y más"], 280)
+    pairs = [("some text", "y"), ("", "más text"), ("a", "<end>"), ("¿b?", "c c"), ("d", "e")]
+    expected = list(zip(*(subwords.encode([pair[side] for pair in pairs]) for side in (0, 1)), strict=True))
+    found = TokenPairs(subwords, pairs)
+    assert list(found) == expected
+    assert found[1:4] == expected[1:4]
+    assert found[-1] == expected[-1]
+    assert found.lengths.tolist() == [[len(a), len(b)] for a, b in expected]
+    with pytest.raises(IndexError):
+        found[5]
+
+
+def test_three_files_are_to_train_on_to_choose_by_and_to_test_on(tmp_path):
+    parts = {"train": [1, 2, 3, 4, 7], "dev": [4, 5, 9], "test": [7, 8, 9]}
+    for name, numbers in parts.items():
+        (tmp_path / name).write_text("".join(f"a {n}\tb {n}\n" for n in numbers))
+    corpus = file_corpus(",".join(str(tmp_path / name) for name in parts))
+    found = [[int(source[2:]) for source, _ in part] for part in (corpus.train, corpus.dev, corpus.test)]
+    assert found == [[1, 2, 3], [4, 5], [7, 8, 9]]
+    assert corpus.repeated == (2, 1)
+    with pytest.raises(ValueError, match="pairs: expected one file, or three between commas"):
+        file_corpus(f"{tmp_path / 'train'},{tmp_path / 'dev'}")
+    (tmp_path / "test").write_text("")
+    with pytest.raises(ValueError, match="pairs: expected lines to test on"):
+        file_corpus(",".join(str(tmp_path / name) for name in parts))
 
 
 @pytest.mark.float64
@@ -340,11 +399,36 @@ def _point(**changes):
     return TranslationPoint(**fields | changes)
 
 
+def test_a_training_that_was_killed_goes_on_bit_by_bit(tmp_path, monkeypatch):
+    """With two seeds, dropout and a state at every look; the state of another text or training is not taken."""
+    monkeypatch.setenv(checkpoints.VARIABLE, str(tmp_path))
+    monkeypatch.setattr("experiments.translation.units.KEPT_EVERY", 0.0)
+    points = [_point(num_steps=40, warmup=10, rows=4, dropout_rate=0.1, seed=seed) for seed in (0, 3)]
+    text = encoded(COPY, 275)
+    shape, checkpoint = shape_of(points[0], text.subwords.vocab_size), checkpoint_of(points, text)
+    whole = jax.tree.leaves(train(points, shape, text).parameters)
+    for done, _ in watched(points, shape, text, checkpoint):
+        if done == 20:
+            break  # killed after the state was kept
+    assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]
+    looks = list(watched(points, shape, text, checkpoint))
+    assert [done for done, _ in looks] == [20, 30, 40]
+    assert all((a == b).all() for a, b in zip(jax.tree.leaves(looks[-1][1].parameters), whole, strict=True))
+    [(done, trained)] = watched(points, shape, text, checkpoint)  # killed while it was judged
+    assert done == 40
+    assert all((a == b).all() for a, b in zip(jax.tree.leaves(trained.parameters), whole, strict=True))
+    assert checkpoint_of(points, encode(copy_corpus(100), 275)).load() is None
+    assert checkpoint_of(points[:1], text).load() is None
+    checkpoint.remove()
+    assert not list(tmp_path.iterdir())
+
+
 def test_lines_are_copied_by_the_whole_pipeline():
     point = _point()
     text = encoded(COPY, point.vocab_size)
     shape = shape_of(point, text.subwords.vocab_size)
     trained = train([point], shape, text)
+    assert trained.flops_per_step is not None
     parameters = jax.tree.map(lambda x: x[0], trained.parameters)
     targets = [target for _, target in text.corpus.test]
     assert len(targets) == 100

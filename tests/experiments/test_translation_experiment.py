@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,14 +12,17 @@ from experiments import cli, style, verses
 from experiments.engine import Unfinished
 from experiments.points import from_unit, to_units
 from experiments.reading import select
-from experiments.translation import PRESETS, plan, table
+from experiments.translation import PRESETS, figures, plan, table
 from experiments.translation.claims import CLAIMS, claim_rows
 from experiments.translation.config import TranslationConfig, resolve
+from experiments.translation.counts import COUNTS, text_counts
+from experiments.translation.data import Corpus
 from experiments.translation.experiment import EXPERIMENT
 from experiments.translation.model import num_parameters
-from experiments.translation.plan import BaselinePoint, TranslationPoint, TuningPoint, shape_of
+from experiments.translation.plan import BaselinePoint, TextPoint, TranslationPoint, TuningPoint, shape_of
 from experiments.translation.published import ARMS, BASE
 from experiments.translation.records import interval, summary
+from experiments.translation.subwords import encode
 
 PAPER = PRESETS["paper"]
 
@@ -34,6 +38,8 @@ def _perplexity(point):
 
 def _record(point, perplexity):
     record = asdict(point) | {"seconds": 1.0}
+    if isinstance(point, TextPoint):
+        return record | {name: 10 * i for i, name in enumerate(COUNTS)}
     if isinstance(point, BaselinePoint):
         return record | {"untrained_perplexity": 3000.0, "untrained_bleu": 0.0, "copy_bleu": 1.5}
     if isinstance(point, TuningPoint):
@@ -198,8 +204,75 @@ def test_figures_and_tables(expected, tmp_path):
     assert values["best.A"] == "4"
     assert values["copy.bleu"] == "1.5"
     assert values["claims.held"] == str(len(CLAIMS))
+    assert values["text.trained_on"] == "-20"
+    assert "| to report on | 80 | – | 90 | 110 | – |" in table.BLOCKS["text"](expected)
+    assert "100 translations" in table.BLOCKS["text"](expected)
     assert "| A | 8 | 16 |" in table.BLOCKS["settings"](expected)
-    assert EXPERIMENT.plot({"records": {}}, tmp_path, "none") == [tmp_path / "none-captions.md"]
+    none = {"config": asdict(PAPER), "records": {}}
+    assert EXPERIMENT.plot(none, tmp_path, "none") == [tmp_path / "none-captions.md"]
+
+
+def _drawn(draw, data) -> tuple[Any, str]:
+    drawn = draw(data)
+    assert drawn is not None
+    return drawn
+
+
+def test_figures_are_of_the_standard_setting_whatever_its_heads_are(monkeypatch):
+    monkeypatch.setattr(verses.Path, "exists", lambda _: True)
+    sizes = {"d_model": 32, "d_ff": 64, "heads": (1, 4, 8), "standard_heads": 4}
+    data = _data(replace(PAPER, arms=("A", "M", "S"), **sizes))
+    figure, caption = _drawn(figures.heads, data)
+    assert "mean at h = 4" in caption
+    assert [axes.get_ylabel()[-5:] for axes in figure.axes] == ["h = 4"] * 2
+    assert "published 5, at h = 4" in figure.axes[0].get_title()
+    figure, _ = _drawn(figures.arms, data)
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert "32: 4 x 8" in texts
+    assert "32: 8 x 4" not in texts
+    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "standard split (S, and A at h = 4)" in labels
+
+
+def test_perplexity_is_drawn_without_bleu_and_without_the_standard_setting(monkeypatch):
+    monkeypatch.setattr(verses.Path, "exists", lambda _: True)
+    data = _data(replace(PAPER, arms=("A",), heads=(1, 2, 64)))
+    for row in data["records"]["settings"]:
+        row["bleu"] = 0.0
+    figure, caption = _drawn(figures.heads, data)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["perplexity over that at h = 64"]
+    assert "BLEU is 0" in caption
+    assert "Stars" not in caption  # nothing is published of 64 heads
+
+
+def test_no_interval_shows_values_that_there_are_not(expected):
+    row = {"perplexity": 343.0, "perplexity_low": -660.0, "perplexity_high": 1347.0}
+    row |= {"bleu": 0.5, "bleu_low": -1.0, "bleu_high": 2.0}
+    assert table.measured(row, "perplexity", 0) == "343 [1–1347]"
+    assert table.measured(row, "bleu", 1) == "0.5 [0.0–2.0]"
+    assert (
+        table.cut_note([row], "bleu") == " (cut to values that there are: BLEU has none below 0 or above 100)"
+    )
+    assert "cut to" not in table.BLOCKS["settings"](expected)
+    rows = [old | row for old in expected["records"]["settings"]]
+    data = expected | {"records": expected["records"] | {"settings": rows}}
+    assert "perplexity has none below 1; BLEU" in table.BLOCKS["settings"](data)
+    for draw in figures.FIGURES.values():
+        figure, caption = _drawn(draw, data)
+        assert "cut to values that there are: perplexity" in caption
+        bars = [s for axes in figure.axes for c in axes.collections for s in c.get_segments()]
+        assert bars
+        assert min(bar[:, 1].min() for bar in bars) >= 0
+
+
+def test_fields_of_arms_that_are_not_asked_for_are_not_checked():
+    config = replace(PRESETS["smoke"], d_model=36, heads=(1, 2, 3), standard_heads=3, arms=("A",))
+    assert resolve(replace(config, key_dims=(), divisors=(4,)), ()).d_model == 36
+    for arm in ("M", "S"):
+        with pytest.raises(ValueError, match="divisors: expected divisors of half of d_model"):
+            resolve(replace(config, arms=("A", arm), divisors=(4,)), ())
+    with pytest.raises(ValueError, match="key_dims: expected at least one"):
+        resolve(replace(config, arms=("B",), key_dims=()), ())
 
 
 @pytest.mark.parametrize(
@@ -213,7 +286,7 @@ def test_figures_and_tables(expected, tmp_path):
         ({"num_steps": 100}, "num_steps: expected more than warmup"),
         ({"vocab_size": 100}, "vocab_size: expected at least 259"),
         ({"dropout_rate": 1.0}, "dropout_rate: expected"),
-        ({"divisors": (3,)}, "divisors: expected"),
+        ({"divisors": (3,), "arms": ("M",)}, "divisors: expected"),
         ({"length": 1}, "length: expected"),
     ],
 )
@@ -243,6 +316,40 @@ def test_a_file_of_pairs_is_read_before_anything_runs(content, message, tmp_path
         resolve(replace(TranslationConfig(), pairs=str(path)), {"pairs"})
 
 
+def test_pairs_that_are_left_out_cut_or_known_are_counted(tmp_path):
+    long, short = "x y " * 20, "x y"
+    train = [(short, "a"), (long, "a"), (short, long), (short, "b"), (short, "b")]
+    test = [(short, "b"), (long, "b"), (short, long), (short, long), (long, long)]
+    text = encode(Corpus("", tuple(train), ((short, "c"), (short, "a")), tuple(test), (4, 1)), 259)
+    counts = text_counts(text, 12)
+    assert list(counts) == list(COUNTS)
+    assert counts == {
+        "num_subwords": 259, "train_pairs": 5, "train_repeated": 4, "train_too_long": 2, "dev_pairs": 2,
+        "dev_repeated": 1, "dev_cut": 0, "dev_in_training": 1, "test_pairs": 5, "test_cut": 4, "test_targets_cut": 3,
+        "test_in_training": 3,
+    }  # fmt: skip
+    fits = len(text.subwords.encode([short])[0]) + 1  # with END
+    assert text_counts(text, fits)["train_too_long"] == 2
+    assert text_counts(text, fits - 1)["train_too_long"] == 5
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{short}\t{short} {n}\n" for n in range(30)))
+    config = TranslationConfig(pairs=str(path), vocab_size=259)
+    with pytest.raises(
+        ValueError, match="length: expected one that some pair fits into, so at least 7, got 6"
+    ):
+        resolve(replace(config, length=6), ())
+    resolve(replace(config, length=7), ())  # " x y 0", a subword a byte, and END
+
+
+def test_a_length_that_nothing_fits_into_is_refused_before_anything_runs(tmp_path, capsys):
+    wanted = ["run", "translation", "--preset", "smoke", "--out", str(tmp_path / "out"), "--length", "2"]
+    assert cli.main(wanted) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: length: expected one that some pair fits into, so at least 3"
+    )
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_request_for_a_file_that_is_not_there_is_answered_by_its_name(tmp_path, capsys):
     wanted = ["run", "translation", "--preset", "smoke", "--out", str(tmp_path / "out"), "--pairs"]
     for missing in (tmp_path / "none.tsv", tmp_path):
@@ -259,6 +366,7 @@ def test_a_request_for_a_file_that_is_not_there_is_answered_by_its_name(tmp_path
         ("", "Held-out books; means"),
         ("copy", "Made-up lines that were held out; means"),
         ("some/of/mine.tsv", "The last tenth of mine.tsv; means"),
+        ("a/train.tsv,dev.tsv,b/test.tsv", "The pairs of test.tsv; means"),
     ],
 )
 def test_notes_say_what_was_held_out(expected, pairs, said, tmp_path):
@@ -272,7 +380,8 @@ def test_notes_say_what_was_held_out(expected, pairs, said, tmp_path):
 
 def test_the_table_of_claims_says_that_the_ledger_judges_otherwise(expected):
     note = table.BLOCKS["claims"](expected)
-    assert "on means over seeds (quick: one seed); CLAIMS.md asks for intervals apart" in note
+    assert "on means over seeds (quick: one seed), by the rule as it was written down" in note
+    assert "CLAIMS.md asks for intervals as well" in note
 
 
 def test_presets_are_sound():
@@ -308,6 +417,8 @@ def test_a_small_run(tmp_path):
     assert cli.main(["run", "translation", *options, "--out", str(out)]) == 0
     data = json.loads((out / "smoke.json").read_text())
     assert data["unfinished"] == []
+    [text] = data["records"]["text"]
+    assert (text["train_pairs"], text["train_too_long"], text["test_in_training"]) == (1800, 0, 0)
     assert [row["num_heads"] for row in data["records"]["points"]] == [4, 4]
     assert (
         data["records"]["points"][0]["perplexity"] < data["records"]["baselines"][0]["untrained_perplexity"]

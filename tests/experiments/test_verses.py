@@ -57,6 +57,8 @@ def test_text_is_chapters_of_verses_or_lines_of_a_file(tmp_path, monkeypatch):
     assert own.held_out == ("line 19 é", "line 20 é")
     assert own.held_out_sentences == own.held_out
     assert own.train[0] == "line 0 é"
+    file.write_text("".join(f"line {n}\n" for n in range(20)), encoding="utf-8-sig")
+    assert load_text(str(file)).train[0] == "line 0"  # without the byte order mark
     file.write_bytes(b"\xff\xfe" * 20)
     with pytest.raises(ValueError, match="text: expected a UTF-8 file"):
         load_text(str(file))
