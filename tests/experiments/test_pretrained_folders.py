@@ -310,7 +310,7 @@ def test_folders_whose_figures_would_be_called_the_same_are_refused(tmp_path, ex
     write(tmp_path / "a" / "other", "bert")
     write(tmp_path / "a" / "MiniLM L6", "bert")
     bert = str(tmp_path / "a" / "bert")
-    lengths = {"roles": ("segment_length", "sentence_length"), "audit": ("length",)}.get(experiment, ())
+    lengths = ("segment_length", "sentence_length") if experiment == "roles" else ("length",)
     short = dict.fromkeys(lengths, 12)  # the small models have few positions
 
     def resolved(*models):
