@@ -66,13 +66,9 @@ def curves(data: Mapping[str, Any]) -> Drawn:
     style.legend_below(figure, handles, 3 if len(panels) > 1 else 1)
     seeds = max(row["num_seeds"] for row in records(data, "curves"))
     caption = (
-        "Loss on held-out text when heads are masked in an order; nothing is trained again. *smollm2-135m* "
-        "(quantised to 4 bits): next-token loss. *minilm-l6*: one minus the mean cosine between the "
-        "sentence embeddings of the pruned and the whole model, and Spearman's correlation between the "
-        "similarities of all pairs of sentences. Importance: I_h of Michel et al. 2019 on training text, "
-        "once for all heads or (paper) anew at every step; confidence: mean largest weight; random: mean "
-        f"and range of {seeds} orders. Blue area: where the loss was expected to begin to rise when heads go "
-        f"by importance; grey line: {TOLERATED:.0%} of what removing all heads costs."
+        "Loss on held-out text when heads are masked in an order; nothing is trained again. "
+        f"{_losses(by_model)} {_orders_said(shown, seeds)} Blue area: where the loss was expected to begin to rise "
+        f"when heads go by importance; grey line: {TOLERATED:.0%} of what removing all heads costs."
     )
     return figure, caption
 
@@ -120,6 +116,36 @@ def speed(data: Mapping[str, Any]) -> Drawn:
         "key/value head. Short lines: ratio of the multiplications in matrix products."
     )
     return figure, caption
+
+
+def _losses(by_model: Mapping[tuple[str, ...], Sequence[Record]]) -> str:
+    """What the loss of each model is."""
+    said = []
+    for encodes, text in (
+        (False, "next-token loss"),
+        (
+            True,
+            "one minus the mean cosine between the sentence embeddings of the pruned and the whole model, and "
+            "Spearman's correlation between the similarities of all pairs of sentences",
+        ),
+    ):
+        models = [model for (model,), rows in by_model.items() if is_encoder(rows) == encodes]
+        if models:
+            said.append(f"{', '.join(f'*{model}*' for model in models)}: {text}.")
+    return " ".join(said)
+
+
+def _orders_said(shown: Sequence[str], seeds: int) -> str:
+    """What the orders that are drawn are."""
+    known = {
+        "importance": "importance: I_h of Michel et al. 2019 on training text, once for all heads",
+        "importance_recomputed": "at every step: I_h of the model that is left",
+        "ablation": "single ablation: what each head costs alone on training text",
+        "confidence": "confidence: mean largest weight",
+        "random": f"random: mean and range of {seeds} orders" if seeds > 1 else "random: one order",
+    }
+    said = "; ".join(text for order, text in known.items() if order in shown)
+    return f"{said[:1].upper()}{said[1:]}."
 
 
 def _curve(axes: Axes, rows: Sequence[Record], what: str, look: Look) -> None:

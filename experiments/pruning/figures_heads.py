@@ -42,9 +42,9 @@ def importance(data: Mapping[str, Any]) -> tuple[Figure, str] | None:
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     caption = (
         "Importance of every head on training text: mean over tokens of |Att_h . dL/dAtt_h|, every layer "
-        "divided by its norm (Michel et al. 2019); L is the next-token loss of smollm2-135m, the "
-        "contrastive loss of neighbouring sentences of minilm-l6. Layers and heads are counted from 0; "
-        "three neighbouring heads of smollm2-135m share keys."
+        "divided by its norm (Michel et al. 2019); L is the next-token loss of causal models, the contrastive loss "
+        "of neighbouring sentences of encoders. Layers and heads are counted from 0; where heads share keys, "
+        "neighbours do."
     )
     return figure, caption
 

@@ -13,6 +13,7 @@ from experiments.pruning.claims import two_digits
 from experiments.pruning.records import groups
 from experiments.reading import records, select
 from experiments.roles.naming import NONE
+from experiments.significance import holm
 from experiments.tables import Cells, markdown_of
 
 ORDER_WORDS = {
@@ -39,7 +40,7 @@ def curves_cells(data: Mapping[str, Any]) -> Cells | None:
         return None
     columns = ("model", "order", *(f"{f:.0%}" for f in shown), "mean\ncost")
     note = (
-        "Loss on held-out text by share of heads removed: next token in nats; for MiniLM one minus the mean "
+        "Loss on held-out text by share of heads removed: next token in nats; of encoders one minus the mean "
         "cosine to the whole model's embeddings. Mean cost: over the curve, in units of what removing all "
         "heads costs."
     )
@@ -109,7 +110,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     all costs, ``ranking.`` likewise for encoders, of others ``added.`` (nats more than the whole model) and
     ``perplexity-ratio.`` (times its perplexity); ``mean-cost.MODEL.ORDER`` (mean over seeds),
     ``mean-cost-low.MODEL.random``, ``mean-cost-high.``; ``tolerated.MODEL.ORDER``; ``random-as-good.MODEL.ORDER``: how
-    many random orders cost as little on average, ``chance.MODEL.ORDER``: p of that, one-sided; ``ablation.found``;
+    many random orders cost as little on average, ``chance.MODEL.ORDER``: p of that, one-sided, ``chance-holm.``: as one
+    of the model's orders; ``ablation.found``;
     ``gates.MODEL.PENALTY.left``, ``.loss``, ``.importance-loss``, ``.auc``, ``.role.ROLE`` (open of how many, also of
     ``any`` and of ``none``); ``speedup.MODEL.REMOVAL.BATCH``,
     ``predicted-speedup.``; ``claims.held``, ``claims.judged``.
@@ -126,6 +128,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
             added = row["loss"] - whole[row["model"]]
             out[f"added.{name}"] = f"{added:+z.2f}"
             out[f"perplexity-ratio.{name}"] = f"{math.exp(added):.2f}"
+    chances: dict[str, dict[str, float]] = {}
     for (model, order), own in groups(records(data, "onsets"), "model", "order").items():
         out[f"mean-cost.{model}.{order}"] = f"{np.mean([row['mean_cost'] for row in own]):z.3f}"
         chance = [row["mean_cost"] for row in select(records(data, "onsets"), model=model, order="random")]
@@ -137,7 +140,11 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
             better = sum(cost <= own[0]["mean_cost"] for cost in chance)
             out[f"random-as-good.{model}.{order}"] = f"{better} of {len(chance)}"
             # The order itself is one more draw where it is no better than chance.
-            out[f"chance.{model}.{order}"] = f"{(better + 1) / (len(chance) + 1):.2f}"
+            chances.setdefault(model, {})[order] = (better + 1) / (len(chance) + 1)
+    for model, by_order in chances.items():
+        for (order, p), corrected in zip(by_order.items(), holm(list(by_order.values())), strict=True):
+            out[f"chance.{model}.{order}"] = f"{p:.2f}"
+            out[f"chance-holm.{model}.{order}"] = f"{corrected:.2f}"
     for row in records(data, "claims"):
         if row["claim"] == "ablation" and row["found"]:
             out["ablation.found"] = row["found"].partition(": ")[2]
