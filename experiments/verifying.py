@@ -59,6 +59,10 @@ def verify(known: argparse.Namespace, __: Sequence[str], console: Console) -> in
         chosen = random.Random(seed).sample(units, known.batches)
         show_lines(console, [f"{len(chosen)} of {len(units)} batches, drawn with --seed {seed}"])
     files = file_hashes(experiment, config)
+    if files != data.get("files", {}):
+        raise ValueError(
+            f"files: expected those that {path} was made of, {canonical(data.get('files', {}))}, got {canonical(files)}"
+        )
     executor, _ = make_executor("processes", 1)
     different, elsewhere = 0, ""
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
@@ -32,7 +33,7 @@ def checked(
         ValueError: an element is not a number, or is not accepted.
     """
     raw = np.asarray(value)
-    if raw.dtype.kind not in "iuf":
+    if not any(jnp.issubdtype(raw.dtype, kind) for kind in (jnp.integer, jnp.floating)):
         raise ValueError(f"{name}: expected {expected}, got {value!r}")
     array = raw.astype(np.float64)
     good = np.asarray(accepts(array))

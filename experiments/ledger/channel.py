@@ -6,13 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from experiments.intervals import Interval, above, at_least, at_most, difference, every, ratio, some
+from experiments.intervals import Interval, above, at_least, at_most, difference, every, ratio, signed, some
 from experiments.ledger.books import Books, Record, interval, proportion, ranges, share, span
 from experiments.ledger.entry import Entry, Part
 from experiments.reading import select
 from theory.bounds import one_dimensional_f1_cap
 
-QUICK, PAPER = "capacity/quick", "capacity/paper"
+QUICK, PAPER, REGIMES = "capacity/quick", "capacity/paper", "regimes/quick"
+EXPONENT = 0.1
+"""So near are exponents to those of a law that are called the same."""
 RECOVERED = 0.99
 """F1 from which on a graph counts as recovered."""
 RISE = 0.9
@@ -231,7 +233,20 @@ def _law(books: Books) -> Sequence[Part]:
     ends = sorted(m for m, _ in constants)
     where = f"m is {ends[0]} to {ends[-1]}, at the best head count"
     measured = f"D_K d / (m' ln m') at (m, d) = {text}; they differ by a factor of at most {widest:.2f}"
-    return [Part(where, within, measured)]
+    return [Part(where, within, measured), *_exponents(books)]
+
+
+def _exponents(books: Books) -> Sequence[Part]:
+    """Exponents over a wider range, less those of the law: 0 is excluded, or the whole interval is near it, or open."""
+    parts = []
+    for row in select(books.rows(REGIMES, "exponents"), law="folk"):
+        for name, of in (("a", "m"), ("b", "d")):
+            found = Interval(*(row[f"{name}_minus{end}"] for end in ("", "_low", "_high")))
+            near = -EXPONENT <= found.low <= 0 <= found.high <= EXPONENT
+            same = True if near else None if found.low <= 0 <= found.high else False
+            text = f"exponent of {of} less the law's {signed(found, '.3f')}"
+            parts.append(Part(f"exponent of {of} over a decade", same, text))
+    return parts
 
 
 def _constant(row: Record) -> Interval:
@@ -297,8 +312,9 @@ ENTRIES = (
     Entry(
         "law",
         "The budget that is needed grows like D_K = Theta(m' log m' / d).",
-        f"the constant varies by at most a factor {LAW_SPREAD} over the sizes that were run, with its 95% intervals",
-        (PAPER,),
+        f"the constant varies by at most a factor {LAW_SPREAD} over the sizes that were run, with its 95% intervals; "
+        f"exponents of m and d over a decade are the law's (intervals with 0, within {EXPONENT})",
+        (PAPER, REGIMES),
         _law,
         "figures/capacity/paper-threshold",
         papers=(f"{ADLER} (version 1, abstract)",),

@@ -271,6 +271,12 @@ def _pruning(kind: str, change: Change) -> Changes:
     return {f"pruning/quick:{kind}": change, **_longer(kind, change)}
 
 
+def _exponents(low: float, high: float) -> Changes:
+    """Intervals of both exponents less those of a law."""
+    ends = {f"{name}_minus_{end}": value for name in "ab" for end, value in (("low", low), ("high", high))}
+    return {"regimes/quick:exponents": where(lambda r: r["law"] == "folk", ends)}
+
+
 def _gate(row: Mapping[str, Any]) -> bool:
     return 2 * row["heads_left"] <= row["num_heads"]
 
@@ -304,13 +310,15 @@ FLIPS: dict[str, tuple[Changes, Changes]] = {
         {
             "capacity/paper:transitions": where(
                 lambda r: r["num_items"] in (96, 192), {}, {"status": "not_run"}
-            )
+            ),
+            **_exponents(-0.01, 0.01),
         },
         {
             "capacity/paper:transitions": where(
                 lambda r: r["num_items"] == 96,
                 {"measured_total_key_dim": 99.0, "ci_low": 98.0, "ci_high": 100.0},
-            )
+            ),
+            **_exponents(-0.2, -0.1),
         },
     ),
     "two-judgements": (
@@ -511,7 +519,10 @@ OPEN: dict[str, Changes] = {
     "split": {_POINTS: where(lambda r: r["seed"] % 2 == 0, {"best_f1": 1.0}, {"best_f1": 0.0})},
     "threshold": {_TRANSITIONS: lambda r: _budget(r, r["cap_bound"] * 1.25, 9.0)},
     "traded": {_JUMPS: lambda r: {"best_jump_at": r["expected_heads"], "ratio_low": 0.9, "ratio_high": 9.0}},
-    "law": {"capacity/paper:transitions": lambda r: _budget(r, r["cap_bound"], 0.9 * r["cap_bound"])},
+    "law": {
+        "capacity/paper:transitions": lambda r: _budget(r, r["cap_bound"], 0.9 * r["cap_bound"]),
+        **_exponents(-0.2, 0.1),
+    },
     "subspaces": {"bands/quick:points": lambda r: {f"{n}_overlap": r["seed"] % 2 for n in ("query", "key")}},
     "superposition": {
         "bands/quick:points": lambda r: dict.fromkeys(

@@ -163,6 +163,9 @@ def test_verify_takes_a_file_and_draws_anew(finished, tmp_path, capsys):
     assert sum(len(rows) for _, rows in units) == len(data["records"]["points"])
     assert cli.main(["verify", TOY, "--out", str(tmp_path), "--batches", "-3"]) == 2
     assert "batches: expected a positive number, or 0 for all, got -3" in capsys.readouterr().err
+    (tmp_path / "quick.json").write_text(json.dumps(data | {"files": {"mine.tsv": "00"}}))
+    assert cli.main(["verify", TOY, "--out", str(tmp_path)]) == 2
+    assert "files: expected those that" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["plot", "verify"])

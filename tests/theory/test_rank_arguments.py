@@ -146,6 +146,14 @@ ONE = {"bounds": [None], "seeds": [0], "width": 2}
         (call(mean_kl, PATTERN, [[1.0]]), "other: expected the shape of the pattern"),
         (call(mean_kl, PATTERN, LOGITS), "other: expected non-negative numbers, got -2 among them"),
         (call(mean_kl, PATTERN, np.ones((3, 3))), "other: expected rows that sum to 1"),
+        (
+            call(mean_kl, np.full((64, 64), 1.5 / 64).astype(jnp.bfloat16), np.full((64, 64), 1 / 64)),
+            "pattern: expected rows that sum to 1, got a row off by 5",
+        ),
+        (
+            call(head_pattern, [[1e200], [1.0]], [[1e200]], [[1e200]]),
+            "inputs, query, key: expected logits within float64",
+        ),
         (call(guaranteed_length, 0), "storage_bits: expected 1 to 1000, got 0"),
         (call(guaranteed_length, 8, 0), "arithmetic_bits: expected 1 to 1000, got 0"),
         (call(guaranteed_length, 2000), "storage_bits: expected 1 to 1000, got 2000"),

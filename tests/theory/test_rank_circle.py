@@ -3,9 +3,11 @@
 import inspect
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from theory._numbers import positive
 from theory.rank import (
     circle,
     circle_kl,
@@ -143,6 +145,10 @@ def test_scales_of_the_least_and_the_largest_miss(n):
     close = [circle_scale(n, miss) for miss in (0.9 * most, most * (1 - 1e-9), np.nextafter(most, 0))]
     assert close[0] > close[1] > 0.0 == pytest.approx(close[2], abs=1e-12)
     np.testing.assert_allclose(circle_kl(n, close[1]), -np.log1p(-most * (1 - 1e-9)), rtol=1e-12)
+
+
+def test_numbers_of_half_precision_are_numbers():
+    assert positive("miss", np.array(0.125, jnp.bfloat16)) == 0.125
 
 
 @pytest.mark.parametrize("function", [circle_scale, least_planar_scale])

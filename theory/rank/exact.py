@@ -64,7 +64,7 @@ def head_pattern(inputs: ArrayLike, query: ArrayLike, key: ArrayLike) -> Float[n
         key: W_k, likewise.
 
     Raises:
-        ValueError: other shapes, or numbers that are not finite.
+        ValueError: other shapes, or numbers (or logits) that are not finite.
     """
     known = [
         checked_matrix(name, value) for name, value in (("inputs", inputs), ("query", query), ("key", key))
@@ -74,7 +74,11 @@ def head_pattern(inputs: ArrayLike, query: ArrayLike, key: ArrayLike) -> Float[n
     for name, weights in (("query", w_q), ("key", w_k)):
         if weights.shape != wanted:
             raise ValueError(f"{name}: expected shape (d, d_k) = {wanted}, got {weights.shape}")
-    return _softmax((x @ w_q) @ (x @ w_k).T / float(np.sqrt(wanted[1]))).astype(result_dtype(*known))
+    with np.errstate(over="ignore", invalid="ignore"):
+        logits = (x @ w_q) @ (x @ w_k).T / float(np.sqrt(wanted[1]))
+    if not np.isfinite(logits).all():
+        raise ValueError("inputs, query, key: expected logits within float64, got some beyond it")
+    return _softmax(logits).astype(result_dtype(*known))
 
 
 def centred(logits: ArrayLike) -> Float[np.ndarray, "n s"]:
@@ -143,7 +147,10 @@ def required_head_dim(
     Returns:
         0 to n - 1 (0 for uniform attention), or None where no head of any size does it on these inputs. Both as far as
         rounding lets one tell: the least size of a pattern within the error of P, on inputs within that of X. What
-        nearly dependent columns of X amplify into that error (`theory.rank._inputs`) is allowed for.
+        nearly dependent columns of X amplify into that error (`theory.rank._inputs`) is allowed for. Where 1 is in the
+        column space of X up to the rounding of X (such as a large common offset in low precision) it is taken to lie
+        in it: give X in float64 where its numbers are exact. Logits far larger than those of the centred log, which
+        cancel in the softmax, leave P a larger error than its dtype tells: give a ``tolerance`` then.
 
     Raises:
         ValueError: a pattern that is no positive row-stochastic square matrix, inputs of another length, or what is
