@@ -9,6 +9,7 @@ from experiments.ledger.books import Books, Record
 from experiments.ledger.entry import Entry, Part
 from experiments.reading import select
 from experiments.tries.claims import KEPT, SIGNIFICANT, tested
+from experiments.tries.table import least_p
 from mha_jax.analysis import num_pruned
 
 QUICK, REDUNDANCY = "tries/quick", "redundancy/quick"
@@ -43,7 +44,8 @@ def _tries(books: Books) -> Sequence[Part]:
         "rewound": "first weights of the chosen heads alone (of {ratio}h)",
         "resumed": "the same run, resumed with fresh moments",
     }
-    pairs = select(books.rows(QUICK, "paired"), other="direct")
+    made = books.rows(QUICK, "paired")
+    pairs = select(made, other="direct")
     pairs = [row for arm in names for row in select(pairs, arm=arm) if row["choice"] in (None, "recomputed")]
     parts = []
     for row in pairs:
@@ -51,7 +53,12 @@ def _tries(books: Books) -> Sequence[Part]:
         what = names[row["arm"]].format(ratio=row["ratio"])
         text = f"{what}: {row['recovered']} of {row['problems']}, direct {row['other_recovered']} ({tested(row)})"
         parts.append(Part(what, more, text))
-    return parts
+    if not parts:
+        return parts
+    count = sum(row["p_value"] is not None for row in made)
+    least = min(1.0, count * least_p(made))
+    text = f"of {count} comparisons by {made[0]['seeds']} seeds Holm leaves no p below {least:.2g}"
+    return [*parts[:-1], parts[-1]._replace(measured=f"{parts[-1].measured}; {text}")]
 
 
 def _emerges(books: Books) -> Sequence[Part]:
