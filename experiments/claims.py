@@ -40,9 +40,7 @@ def judged(claims: Iterable[Claim], *evidence: Any) -> list[Record]:
 
 def claims_cells(data: Mapping[str, Any], note: str) -> Cells | None:
     """What was expected and what came out. None where nothing was run that could tell."""
-    lines = tuple(
-        (row["claim"], row["expected"], row["verdict"], row["found"] or "–") for row in _judged(data)
-    )
+    lines = tuple((row["claim"], row["expected"], _word(row), row["found"] or "–") for row in _judged(data))
     return (
         Cells("Expected and found", ("claim", "expected", "verdict", "found"), lines, note) if lines else None
     )
@@ -51,7 +49,7 @@ def claims_cells(data: Mapping[str, Any], note: str) -> Cells | None:
 def claim_lines(data: Mapping[str, Any]) -> list[str]:
     """`claims_cells` as lines, for the terminal."""
     return [
-        f"{row['verdict']:>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
+        f"{_word(row):>6}  {row['claim']}: {row['expected']}\n        found: {row['found']}"
         for row in _judged(data)
     ]
 
@@ -67,6 +65,11 @@ def claim_values(data: Mapping[str, Any]) -> dict[str, str]:
     rows = _judged(data)
     held = sum(row["verdict"] == "held" for row in rows)
     return {"claims.judged": str(len(rows)), "claims.held": str(held)}
+
+
+def _word(row: Mapping[str, Any]) -> str:
+    """The verdict; with a word where its row says that the seeds do not decide it (``decided`` is False)."""
+    return f"{row['verdict']} (not decided)" if row.get("decided") is False else row["verdict"]
 
 
 def _judged(data: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -1,28 +1,47 @@
 """Verdicts on what was expected, from the records alone; the expectations are in the package's docstring.
 
-The rules are those written down before the runs. Where they compare numbers of problems they say what these seeds gave;
-whether that says anything of others, the p-values beside them tell.
+The rules are those written down before the runs: they say what these seeds gave. Whether that says anything of others,
+``decided`` tells: arms that are compared on the same problems by exact sign flips over seeds, after Holm's correction
+for all comparisons of the record, at 5%; thresholds by the 95% interval of their ratio; shares kept by Student's 95%
+interval of the mean over seeds, or of the differences of two times. A conjunction that failed is decided
+if one of its parts is, one that held if all are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.claims import Claim, Verdict, judged
+from experiments.intervals import Interval, above, at_least, below, every, ratio, student
 from experiments.points import Record
 from experiments.reading import select
-from experiments.significance import holm
+from mha_jax.analysis import num_pruned
 
 Made = Mapping[str, Sequence[Record]]
 
 WITHIN = 0.10
 """Thresholds no further apart than this share of the direct one count as the same."""
+SIGNIFICANT = 0.05
+"""Corrected p-values up to this decide."""
+KEPT = 0.85
+"""Share of the score that counts as kept."""
 
 
 def claim_rows(made: Made) -> list[Record]:
-    """One row a claim: ``verdict`` is ``held``, ``failed`` or ``not_run``."""
-    return judged(CLAIMS, made)
+    """One row a claim: ``verdict`` is ``held``, ``failed`` or ``not_run``.
+
+    ``decided``: whether the seeds decide the verdict; None where it was not run, or nothing tests it.
+    """
+    rows = judged(CLAIMS, made)
+    return [row | {"decided": _decided(row, made)} for row in rows]
+
+
+def _decided(row: Record, made: Made) -> bool | None:
+    """Whether what the seeds say of a claim (True, False, None: nothing) is its verdict."""
+    if row["verdict"] == "not_run" or row["claim"] not in DECIDED:
+        return None
+    return DECIDED[row["claim"]](made) == (row["verdict"] == "held")
 
 
 def _split(made: Made) -> Verdict | None:
@@ -77,18 +96,17 @@ def _against_direct(made: Made, arm: str) -> Verdict | None:
 
 
 def _pairs(made: Made, arm: str, other: str = "direct", name: str = "direct") -> str:
-    """Problems recovered beside another arm's, with p-values by seeds, corrected for the comparisons named."""
-    rows = select(made["paired"], arm=arm, choice="recomputed", other=other)
+    """Problems recovered beside another arm's, with p-values by seeds."""
     return "; ".join(
         f"H = {row['ratio']}h recovers {row['recovered']} of {row['problems']}, {name} {row['other_recovered']} "
-        f"({_tested(row, corrected, len(rows))})"
-        for row, corrected in zip(rows, holm([row["p_value"] for row in rows]), strict=True)
+        f"({tested(row)})"
+        for row in select(made["paired"], arm=arm, choice="recomputed", other=other)
     )
 
 
-def _tested(row: Record, corrected: float, count: int) -> str:
-    text = f"p = {row['p_value']:.2g}"
-    return text if count == 1 else f"{text}, {corrected:.2g} as one of {count}"
+def tested(row: Mapping[str, Any]) -> str:
+    """P-value of a comparison, and the same corrected for all comparisons of the record: ``p = 0.12, Holm 1``."""
+    return f"p = {row['p_value']:.2g}, Holm {row['holm']:.2g}"
 
 
 def _compute(made: Made) -> Verdict | None:
@@ -105,7 +123,7 @@ def _restarts(made: Made) -> Verdict | None:
         return None
     [row] = rows
     found = f"best of four {row['recovered']} of {row['problems']}, cut from 4h and healed {row['other_recovered']}"
-    return row["recovered"] > row["other_recovered"], f"{found} (p = {row['p_value']:.2g})"
+    return row["recovered"] > row["other_recovered"], f"{found} ({tested(row)})"
 
 
 def _resumed(made: Made) -> Verdict | None:
@@ -114,7 +132,7 @@ def _resumed(made: Made) -> Verdict | None:
         return None
     [row] = rows
     found = f"resumed {row['other_recovered']} of {row['problems']}, cut {row['recovered']}"
-    return row["other_recovered"] < row["recovered"], f"{found} (p = {row['p_value']:.2g})"
+    return row["other_recovered"] < row["recovered"], f"{found} ({tested(row)})"
 
 
 def _best(made: Made) -> Verdict | None:
@@ -136,8 +154,9 @@ def _channel(made: Made) -> Verdict | None:
     row = _last(made, "channel", "ablation")
     if row is None:
         return None
-    kept = kept_at(row, 0.4)
-    return kept < 0.85, f"{100 * kept:.0f}% of the F1 of {row['score']:.3f} kept without 40% of the heads"
+    kept, heads = kept_at(row, 0.4), row["num_heads"]
+    found = f"{100 * kept:.0f}% of the F1 of {row['score']:.3f} kept without {num_pruned(0.4, heads)} of {heads} heads"
+    return kept < KEPT, found
 
 
 def _retrieval(made: Made) -> Verdict | None:
@@ -148,7 +167,7 @@ def _retrieval(made: Made) -> Verdict | None:
     found = (
         f"{100 * last:.0f}% kept at the end, {100 * first:.0f}% at the first checkpoint, without 3 of 8 heads"
     )
-    return last >= 0.85 and last > first, found
+    return last >= KEPT and last > first, found
 
 
 def _rows(made: Made, task: str, order: str) -> list[Record]:
@@ -162,8 +181,79 @@ def _last(made: Made, task: str, order: str) -> Record | None:
 
 def kept_at(row: Mapping[str, Any], fraction: float) -> float:
     """Score kept (mean over seeds) at a fraction of removed heads, rounded up to whole heads."""
-    removed = next(i for i, value in enumerate(row["fraction_pruned"]) if value >= fraction - 1e-9)
-    return row["kept"][removed]
+    return row["kept"][num_pruned(fraction, row["num_heads"])]
+
+
+def _threshold_decided(made: Made, arm: str, choice: str) -> bool | None:
+    """Whether an arm's thresholds are within 10% of direct training's (or of the greedy choice's), by intervals."""
+    parts: list[bool | None] = []
+    for row in select(made["thresholds"], arm=arm):
+        if choice == "recomputed" and row["choice"] == choice:
+            [base] = select(made["thresholds"], arm="direct", num_heads=row["num_heads"])
+        elif choice == "other" and row["choice"] != "recomputed":
+            same = {name: row[name] for name in ("num_heads", "arm", "ratio")}
+            [base] = select(made["thresholds"], choice="recomputed", **same)
+        else:
+            continue
+        found = _over(row, base)
+        if found is None:
+            parts.append(None)
+        elif found.low >= 1 - WITHIN and found.high <= 1 + WITHIN:
+            parts.append(True)
+        else:
+            parts.append(False if found.high < 1 - WITHIN or found.low > 1 + WITHIN else None)
+    return every(parts)
+
+
+def _over(row: Record, base: Record) -> Interval | None:
+    """A threshold over another with the 95% interval; None where one of them or a bound is not known.
+
+    As of independent estimates: problems that both share make it too wide rather than too narrow.
+    """
+    names = ("measured_total_key_dim", "ci_low", "ci_high")
+    ends = [[own[name] for name in names] for own in (row, base)]
+    if any(not end for own in ends for end in own):
+        return None
+    return ratio(*(Interval(*own) for own in ends))
+
+
+def _more(made: Made, want: int, **which: Any) -> bool | None:
+    """Whether an arm recovers more (``want`` 1) or fewer (-1) problems than another in every comparison named."""
+    parts: list[bool | None] = []
+    for row in select(made["paired"], **which):
+        sign = row["recovered"] - row["other_recovered"]
+        parts.append(sign * want > 0 if row["holm"] <= SIGNIFICANT else None)
+    return every(parts)
+
+
+def _best_decided(made: Made) -> bool | None:
+    """Whether all thresholds that were reached lie above the best trainer's, by intervals."""
+    parts: list[bool | None] = []
+    for row in select(made["thresholds"], status="reached"):
+        for best in select(made["yardsticks"], num_heads=row["num_heads"], trainer="best"):
+            found = _over(row, best)
+            parts.append(None if found is None else above(1.0, found.low, found.high))
+    return every(parts)
+
+
+def _channel_decided(made: Made) -> bool | None:
+    found = student(list(_shares(_rows(made, "channel", "ablation")[-1], 0.4).values()))
+    return below(KEPT, found.low, found.high)
+
+
+def _retrieval_decided(made: Made) -> bool | None:
+    rows = _rows(made, "retrieval", "importance")
+    first, last = (_shares(row, 0.375) for row in (rows[0], rows[-1]))
+    end = student(list(last.values()))
+    parts = [at_least(KEPT, end.low, end.high)]
+    gain = student([last[seed] - first[seed] for seed in first if seed in last])
+    return every([*parts, above(0.0, gain.low, gain.high)])
+
+
+def _shares(row: Mapping[str, Any], fraction: float) -> dict[int, float]:
+    """Share kept by each seed that has one, by the seed's place."""
+    at = num_pruned(fraction, row["num_heads"])
+    return {place: own[at] for place, own in enumerate(row["kept_by_seed"]) if own is not None}
 
 
 def _ratio(row: Record, base: Record) -> list[float | None]:
@@ -209,3 +299,16 @@ CLAIMS = (
         _retrieval,
     ),
 )
+
+DECIDED: Mapping[str, Callable[[Made], bool | None]] = {
+    "choice": lambda made: _threshold_decided(made, "healed-steps", "other"),
+    "equal steps": lambda made: _threshold_decided(made, "healed-steps", "recomputed"),
+    "equal compute": lambda made: _more(made, -1, arm="healed-compute", choice="recomputed", other="direct"),
+    "restarts": lambda made: _more(made, 1, arm="restarts", ratio=4, other="healed-steps"),
+    "rewound": lambda made: _threshold_decided(made, "rewound", "recomputed"),
+    "resumed": lambda made: _more(made, 1, arm="healed-compute", ratio=4, other="resumed"),
+    "best trainer": _best_decided,
+    "channel": _channel_decided,
+    "retrieval": _retrieval_decided,
+}
+"""What the seeds decide of a claim, by its name; ``split`` is of every problem alone and has no test."""

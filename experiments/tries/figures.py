@@ -12,6 +12,7 @@ from experiments import style
 from experiments.drawing import Drawn
 from experiments.reading import Record, records, seed_range, select, wilson
 from experiments.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
+from mha_jax.analysis import num_pruned
 
 ARMS: dict[tuple[str, int], Look] = {
     ("direct", 1): Look("h heads (direct)", BLUE, "o"),
@@ -231,16 +232,16 @@ def dynamics(data: Mapping[str, Any]) -> Drawn:
     caption = (
         f"Share of the score at that time that is left without some heads ({sizes}), against the time of training (in "
         "the presets Michel et al.'s epochs 1, 2, 3, 5, 10, 20, 30, 40 of 40; all markers of a strip at the time under "
-        "it): medians and quartiles over seeds (the table has means). Scores below 0 count as 0, and models without a "
-        "positive score are left out. Thin grey: mean score of the whole model. Nothing is trained after the removal."
+        "it): medians and quartiles over seeds (the table has means). Scores below 0 count as 0; models without a "
+        f"positive score have no share to keep ({_without(rows)}). Thin grey: mean score of the whole model, over all "
+        "seeds. Nothing is trained after the removal."
     )
     return figure, caption
 
 
 def _count(rows: Sequence[Record], task: str, share: float) -> int:
     """How many heads of a task are a share of them, rounded up."""
-    removed = select(rows, task=task)[0]["fraction_pruned"]
-    return next(i for i, value in enumerate(removed) if value >= share - 1e-9)
+    return num_pruned(share, select(rows, task=task)[0]["num_heads"])
 
 
 def _size(rows: Sequence[Record]) -> str:
@@ -249,6 +250,17 @@ def _size(rows: Sequence[Record]) -> str:
 
 def _seeds(data: Mapping[str, Any]) -> str:
     return seed_range(row["seeds"] for row in records(data, "arms"))
+
+
+def _without(rows: Sequence[Record]) -> str:
+    """Where seeds have no positive score: ``retrieval at 7.5%: 1 of 8 seeds``."""
+    found = {
+        f"{row['task']} at {100 * row['fraction_trained']:g}%: "
+        f"{row['seeds'] - row['kept_seeds']} of {row['seeds']} seeds"
+        for row in rows
+        if row["kept_seeds"] < row["seeds"]
+    }
+    return "; ".join(sorted(found)) or "none here"
 
 
 def _watched(rows: Sequence[Record], task: str) -> str:

@@ -193,17 +193,22 @@ def _paired(arms: Sequence[Record]) -> list[Record]:
 
 
 def _curves(points: Sequence[Record]) -> list[Record]:
-    """Score kept against heads removed, for each checkpoint and order, over the seeds with a positive score."""
+    """Score, and share of it kept against heads removed, for each checkpoint and order.
+
+    ``seeds`` and ``score`` are of all runs that did not fail. A model without a positive score has nothing to keep: its
+    share is not defined, None in ``kept_by_seed`` (by seed, in order), and ``kept`` is of the ``kept_seeds`` others.
+    """
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for point in points:
         groups.setdefault((point["task"], point["order"], point["steps"]), []).append(point)
     table = []
     for (task, order, steps), own in groups.items():
-        scores = np.array([point["scores"] for point in own if point["scores"] is not None])
-        scores = scores[scores[:, 0] > 0] if len(scores) else scores
-        if not len(scores):  # a model that is worth nothing has nothing to keep
+        in_order = sorted(own, key=lambda point: point["seed"])
+        scores = [np.array(point["scores"]) for point in in_order if point["scores"] is not None]
+        shares = [np.maximum(s, 0.0) / s[0] if s[0] > 0 else None for s in scores]
+        relative = [share for share in shares if share is not None]
+        if not relative:
             continue
-        relative = np.maximum(scores, 0.0) / scores[:, :1]
         low, middle, high = (np.quantile(relative, q, axis=0) for q in (0.25, 0.5, 0.75))
         heads = own[0]["num_heads"]
         table.append(
@@ -214,12 +219,14 @@ def _curves(points: Sequence[Record]) -> list[Record]:
                 "fraction_trained": steps / own[0]["num_steps"],
                 "num_heads": heads,
                 "seeds": len(scores),
-                "score": float(scores[:, 0].mean()),
+                "kept_seeds": len(relative),
+                "score": float(np.mean([s[0] for s in scores])),
                 "fraction_pruned": [count / heads for count in range(heads + 1)],
-                "kept": relative.mean(axis=0).tolist(),
+                "kept": np.mean(relative, axis=0).tolist(),
                 "kept_low": low.tolist(),
                 "kept_median": middle.tolist(),
                 "kept_high": high.tolist(),
+                "kept_by_seed": [None if share is None else share.tolist() for share in shares],
             }
         )
     return table

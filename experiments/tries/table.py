@@ -118,14 +118,23 @@ def dynamics_cells(data: Mapping[str, Any]) -> Cells | None:
             row["order"],
             f"{100 * row['fraction_trained']:g}%",
             f"{row['score']:.3f}",
+            f"{row['kept_seeds']} of {row['seeds']}",
             *(f"{100 * kept_at(row, share):.0f}%" for share in _PERCENT),
         )
         for row in rows
     ]
-    columns = ("task", "removed by", "trained", "score", *(f"without\n{100 * p:g}%" for p in _PERCENT))
+    columns = (
+        "task",
+        "removed by",
+        "trained",
+        "score",
+        "seeds\nwith a share",
+        *(f"without\n{100 * p:g}%" for p in _PERCENT),
+    )
     note = (
-        "Score of the whole model at that time (channel: F1; retrieval: 1 - NMSE), and the share of it kept without "
-        "a part of the heads; mean over seeds."
+        "Score of the whole model at that time (channel: F1; retrieval: 1 - NMSE), mean over all seeds, and the share "
+        "of it kept without a part of the heads, rounded up to whole heads: mean over the seeds with a positive score, "
+        "since of no other there is a share to keep."
     )
     return Cells("Score kept, by time of training", columns, tuple(lines), note)
 
@@ -133,8 +142,11 @@ def dynamics_cells(data: Mapping[str, Any]) -> Cells | None:
 def claims_cells(data: Mapping[str, Any]) -> Cells | None:
     """What was expected and what came out. None where nothing was run that could tell."""
     note = (
-        "Expected: written down before the runs (`experiments/tries/__init__.py`). p: by exact sign flips over seeds, "
-        "corrected by Holm where a claim takes more than one comparison."
+        "Expected: written down before the runs (`experiments/tries/__init__.py`); the verdict is what these seeds "
+        "gave. Not decided: they leave open whether it is so of others. p: by exact sign flips over seeds; Holm: "
+        "corrected for all comparisons of the table above, and decided by that at 5%. Thresholds are decided by the "
+        "95% interval of their ratio, shares kept by Student's 95% interval of the mean over seeds, or of the "
+        "difference. `split` has no test."
     )
     return claims.claims_cells(data, note)
 
@@ -156,7 +168,8 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     ``holm.ARM.…`` against direct runs, with ``.OTHER`` (and its choice) behind it against others; ``comparisons``, how
     many are tested, ``least-p`` and ``least-holm``, the smallest p-values there can be; ``num-seeds``;
     ``cut-f1.rR.CHOICE``: mean F1 of the cut channel; ``kept.TASK.ORDER.tT.pP``: percent of the score kept at T percent
-    of training without P percent of the heads; ``score.TASK.tT``; ``claims.held``, ``claims.judged``, ``num-runs``.
+    of training without P percent of the heads, ``kept-seeds.TASK.tT`` of how many seeds; ``score.TASK.tT``;
+    ``claims.held``, ``claims.judged``, ``num-runs``.
     """
     out = {"num-runs": str(len(records(data, "points")))}
     thresholds = records(data, "thresholds")
@@ -197,6 +210,7 @@ def values(data: Mapping[str, Any]) -> dict[str, str]:
     for row in records(data, "curves"):
         time = f"t{100 * row['fraction_trained']:g}"
         out[f"score.{row['task']}.{time}"] = f"{row['score']:.3f}"
+        out[f"kept-seeds.{row['task']}.{time}"] = f"{row['kept_seeds']} of {row['seeds']}"
         for share, kept in zip(row["fraction_pruned"], row["kept"], strict=True):
             out[f"kept.{row['task']}.{row['order']}.{time}.p{100 * share:.0f}"] = f"{100 * kept:.0f}%"
     return out | claims.claim_values(data)

@@ -476,8 +476,8 @@ FLIPS: dict[str, tuple[Changes, Changes]] = {
         {"roles/quick:heads": always(offset_share=0.5)},
     ),
     "tries": (
-        {"tries/quick:paired": always(recovered=60, p_value=0.001)},
-        {"tries/quick:paired": always(recovered=10, p_value=0.001)},
+        {"tries/quick:paired": always(recovered=60, holm=0.001)},
+        {"tries/quick:paired": always(recovered=10, holm=0.001)},
     ),
     "emerges": (
         {
@@ -547,7 +547,7 @@ OPEN: dict[str, Changes] = {
     "most-go": {"tries/quick:dynamics": _scores(0.95, 0.95, 0.5)},
     "syntax": {"roles/quick:dependency": always(accuracy=0.9, ci_low=0.5, ci_high=0.99, offset_accuracy=0.7)},
     "faster": {"pruning/quick:speedups": always(speedup_low=0.9, speedup_high=1.1)},
-    "tries": {"tries/quick:paired": always(recovered=60, p_value=0.1)},
+    "tries": {"tries/quick:paired": always(recovered=60, holm=0.1)},
     "emerges": {
         "tries/quick:dynamics": _scores(0.85, 0.85, 0.5),
         "redundancy/quick:curves": _bleu_kept(0.85, 0.85, 0.5),

@@ -11,7 +11,7 @@ from rich.console import Console
 from experiments import cli, style
 from experiments.points import from_unit, to_units
 from experiments.tries import dynamics, figures, records, table, units
-from experiments.tries.claims import CLAIMS, kept_at
+from experiments.tries.claims import CLAIMS, DECIDED, claim_rows, kept_at
 from experiments.tries.config import PRESETS, TriesConfig, head_dims, resolve
 from experiments.tries.cutting import Cut, choose, cut_channel, heal, train_many
 from experiments.tries.experiment import EXPERIMENT
@@ -336,6 +336,60 @@ def test_curves_are_relative_to_the_time(expected):
     assert row["kept"] == pytest.approx([1 - i / 12 for i in range(13)])
     assert kept_at(row, 0.4) == pytest.approx(7 / 12)
     assert kept_at(row, 0.0) == 1
+
+
+def test_a_model_without_a_positive_score_counts_in_the_score_and_has_no_share():
+    def curve(point):
+        worst = (point.task, point.seed) == ("retrieval", 3) and point.steps < point.num_steps
+        return _curve(point) | ({"scores": [-0.5] * (point.num_heads + 1)} if worst else {})
+
+    rows = _data(curve=curve)["records"]["curves"]
+    [row] = [
+        r for r in rows if (r["task"], r["order"], r["fraction_trained"]) == ("retrieval", "importance", 0.5)
+    ]
+    assert (row["seeds"], row["kept_seeds"]) == (8, 7)
+    assert row["score"] == pytest.approx((7 * 0.45 - 0.5) / 8)
+    assert [own is None for own in row["kept_by_seed"]] == [seed == 3 for seed in range(8)]
+    assert row["kept"][4] == pytest.approx(np.mean([own[4] for own in row["kept_by_seed"] if own]))
+
+
+def test_a_verdict_that_the_seeds_leave_open_says_so(expected):
+    """Eight seeds alike decide shares kept; no p-value of eight seeds outlives the correction for 27 comparisons."""
+
+    def late(spread):
+        return lambda point: _curve(point, late=0.95 + spread * (point.seed - 3.5))
+
+    words = {row["claim"]: row["decided"] for row in expected["records"]["claims"]}
+    assert words["channel"] is words["retrieval"] is True
+    assert words["split"] is None
+    assert words["restarts"] is words["resumed"] is False
+    data = _data(curve=late(0.2))
+    [row] = [row for row in data["records"]["claims"] if row["claim"] == "retrieval"]
+    assert (row["verdict"], row["decided"]) == ("held", False)
+    cells = table.claims_cells(data)
+    assert cells is not None
+    assert {r[2] for r in cells.rows if r[0] == "retrieval"} == {"held (not decided)"}
+    # The same comparisons, were they significant after correction.
+    made = expected["records"] | {"paired": [r | {"holm": 0.01} for r in expected["records"]["paired"]]}
+    words = {row["claim"]: row["decided"] for row in claim_rows(made)}
+    assert words["restarts"] is words["resumed"] is True
+
+
+@pytest.mark.parametrize(
+    ("ends", "decided"),
+    [((15.9, 16.1), True), ((9.0, 11.0), False), ((21.0, 23.0), False), ((12.0, 18.0), None)],
+)
+def test_thresholds_are_decided_by_the_interval_of_their_ratio(ends, decided):
+    low, high = ends
+    names = {"num_heads": 4, "choice": "recomputed", "ratio": 4}
+    direct = {"num_heads": 4, "choice": None, "ratio": 1, "arm": "direct"}
+    rows = [
+        names
+        | {"arm": "rewound", "measured_total_key_dim": (low + high) / 2, "ci_low": low, "ci_high": high},
+        direct | {"measured_total_key_dim": 16.0, "ci_low": 15.8, "ci_high": 16.2},
+    ]
+    assert DECIDED["rewound"]({"thresholds": rows}) is decided
+    assert DECIDED["rewound"]({"thresholds": [rows[0] | {"ci_high": None}, rows[1]]}) is None
 
 
 def test_diverged_runs_do_not_recover_and_hide_no_others():
