@@ -133,7 +133,8 @@ def load_text(path: str = "", rule: str = "every-tenth") -> Text:
     """English running text.
 
     Args:
-        path: a UTF-8 file, of which every non-empty line is a passage and the last tenth is held out; the English
+        path: a UTF-8 file of ten lines or more, of which every non-empty one is a passage and the last tenth is held
+            out; the English
             verses if empty, of which every chapter is a passage.
         rule: which books are held out.
 
@@ -154,7 +155,8 @@ def load_text(path: str = "", rule: str = "every-tenth") -> Text:
     passages = [line for line in lines if line]
     if len(passages) < 10:
         raise ValueError(
-            f"text: expected a file of at least ten lines of text, got {len(passages)} in {path}"
+            f"text: expected a file of at least ten lines of text, got {len(passages)} in {path}; "
+            "the last tenth of the lines is held out, so a long one has to be broken"
         )
     start = len(passages) - len(passages) // 10
     parts = tuple(passages[:start]), tuple(passages[start:])

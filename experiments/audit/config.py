@@ -17,8 +17,9 @@ class AuditConfig:
 
     Attributes:
         models: ``minilm-l6``, ``smollm2-135m``, or folders (`experiments.pretrained.load`).
-        text: a UTF-8 file, one passage a line (lines too short for a context are joined); the English verses of
-            ``make text`` if empty; ``sample`` for a few sentences that come with the project.
+        text: a UTF-8 file of ten lines or more, one passage a line (lines too short for a context are joined; the last
+            tenth is left out); the English verses of ``make text`` if empty; ``sample`` for a few sentences that come
+            with the project.
         num_contexts: contexts of the text that attention is looked at in, an even number.
         length: tokens of each, those that the model puts around a text included.
         random_draws: random weights of the same shape, for each layer.

@@ -27,8 +27,13 @@ def contexts_of(
         ValueError: if the text has too few.
     """
     pieces = whole_pieces(tokenizer, passages(text), length)
+    if not pieces:
+        raise ValueError(f"text: expected one with contexts of {length} tokens, got none in {text!r}")
     if len(pieces) < num_contexts:
-        raise ValueError(f"num_contexts: expected at most the text's {len(pieces)}, got {num_contexts}")
+        raise ValueError(
+            f"num_contexts: expected at most the text's {len(pieces)}, got {num_contexts} "
+            f"(text {text!r}, {length} tokens each)"
+        )
     places = np.linspace(0, len(pieces) - 1, num_contexts).round().astype(int)
     return np.array([pieces[place] for place in places])
 

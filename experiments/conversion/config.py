@@ -15,8 +15,8 @@ class ConversionConfig:
 
     Attributes:
         model: a name or folder of `experiments.pretrained.load`; a Llama with grouped heads.
-        text: a UTF-8 file to calibrate, heal and test on (its last tenth is held out); empty: the verses of
-            ``make text``, whole books held out.
+        text: a UTF-8 file of ten lines or more to calibrate, heal and test on (its last tenth is held out); empty: the
+            verses of ``make text``, whole books held out.
         methods: ways of merging key/value heads: ``first``, ``mean``, ``svd``, ``svd_inputs``.
         num_kv_heads: key/value heads after the conversion.
         healed: methods that are healed too.

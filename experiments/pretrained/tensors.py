@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
@@ -34,7 +35,7 @@ class Tensors:
         """The tensor, in float32.
 
         Raises:
-            ValueError: if it is not there, has another shape, or is not finite in float32.
+            ValueError: if it is not there, has another shape, is not of floating point, or is not finite in float32.
         """
         if name not in self._left:
             raise ValueError(f"{self.source}: expected a tensor {name!r}, got none")
@@ -42,6 +43,8 @@ class Tensors:
         array = self.get(name)
         if array.shape != shape:
             raise ValueError(f"{self.source}: expected {name!r} of shape {shape}, got {array.shape}")
+        if not jnp.issubdtype(array.dtype, jnp.floating):  # which knows bfloat16
+            raise ValueError(f"{self.source}: expected {name!r} of floating point, got {array.dtype}")
         with np.errstate(over="ignore"):
             found = np.ascontiguousarray(array, np.float32)
         if not np.isfinite(found).all():

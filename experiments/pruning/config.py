@@ -19,7 +19,8 @@ class PruningConfig:
 
     Attributes:
         models: names or folders, as `experiments.pretrained.load` takes them.
-        text: a UTF-8 file; the English verses (``make text``) if empty, the project's licence if ``sample``.
+        text: a UTF-8 file of ten lines or more, the last tenth to test on; the English verses (``make text``) if empty,
+            the project's licence if ``sample``.
         num_tokens: tokens that scores are computed on, and again that losses are measured on, about: sequences of a
             causal model have them exactly, for an encoder a sentence counts as 32 of them. The text has to have them.
         length: longest sequence; every model has to have as many positions.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from experiments import checks
-from experiments.pretrained import check_lengths, check_names, sizes
-from experiments.roles import text, treebank
+from experiments.pretrained import check_lengths, check_names, installed, load_tokenizer, sizes
+from experiments.roles import dependency, text, treebank
 
 RELATIONS = (
     "all",
@@ -50,14 +50,15 @@ class RolesConfig:
 
     Attributes:
         models: ``minilm-l6``, ``smollm2-135m``, or folders that `experiments.pretrained` can load.
-        text: a UTF-8 file, of which every line is a passage; empty: the English verses of ``make text``; ``sample``: a
-            few sentences that come with the project.
+        text: a UTF-8 file of ten lines or more, of which every line is a passage and the last tenth is left out; empty:
+            the English verses of ``make text``; ``sample``: a few sentences that come with the project.
         ud: a treebank in CoNLL-U, or a folder with one; empty: data/en_ewt-ud-dev.conllu.
         num_segments: pieces of the text, from passages at equal distances: at most as many as passages.
         segment_length: tokens of a segment, at most, and at most as many as each model has positions.
         control_segments: segments for the models with random weights.
         distance_segments: segments for the distances between heads.
-        num_sentences: of the treebank, at equal distances; 0: all.
+        num_sentences: of the treebank, at equal distances, two or more: heads are chosen on the first half and measured
+            on the second; 0: all.
         sentence_length: tokens of a sentence, at most, and at most as many as positions; longer ones are left out.
         repeated_sequences: random sequences for the induction score, of causal models.
         repeated_length: tokens of each, which are then repeated once: two or more.
@@ -119,6 +120,30 @@ def resolve(config: RolesConfig, given: Collection[str]) -> RolesConfig:
         number = len(text.passages(config.text))
         checks.most(config, "passages of the text", num_segments=number)
         checks.most(config, "passages of the text", control_segments=number, distance_segments=number)
+    if config.num_sentences == 1:
+        raise ValueError("num_sentences: expected two or more, half to choose on, or 0 for all, got 1")
     if treebank.available(config.ud):
-        checks.most(config, "sentences of the treebank", num_sentences=len(treebank.read(config.ud)))
+        sentences = treebank.read(config.ud)
+        checks.most(config, "sentences of the treebank", num_sentences=len(sentences))
+        if len(sentences) < 2:
+            raise ValueError("ud: expected a treebank of two or more sentences, half to choose on, got 1")
+        if given:
+            for model in filter(installed, config.models):
+                _check_halves(config, model, dependency.chosen(sentences, config.num_sentences))
     return config
+
+
+def _check_halves(config: RolesConfig, model: str, sentences: Sequence[treebank.Sentence]) -> None:
+    tokenizer = load_tokenizer(model)
+    for half in dependency.halves(sentences):
+        tokens = (length for own in half for length in dependency.lengths(tokenizer, [own]))
+        shortest = next(tokens)
+        for length in tokens:  # no further than to the first one that fits
+            if shortest <= config.sentence_length:
+                break
+            shortest = min(shortest, length)
+        if shortest > config.sentence_length:
+            raise ValueError(
+                f"sentence_length: expected at least {shortest}, the tokens of the shortest sentence in a half of "
+                f"the treebank, in {model}, got {config.sentence_length}"
+            )

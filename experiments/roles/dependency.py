@@ -73,6 +73,12 @@ def chosen(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
     return [sentences[i * len(sentences) // count] for i in range(count)]
 
 
+def halves(sentences: Sequence[Sentence]) -> tuple[Sequence[Sentence], Sequence[Sentence]]:
+    """The first half, for choosing heads, and the second, for reporting; the first has one more of an odd number."""
+    middle = -(-len(sentences) // 2)
+    return sentences[:middle], sentences[middle:]
+
+
 def count(
     model: PretrainedModel,
     params: Params,
@@ -94,7 +100,7 @@ def count(
     offsets, words = np.zeros((2, len(OFFSETS), len(kinds))), np.zeros((2, len(kinds)))
     measured = [0, 0]
     buckets: dict[int, list[Encoded]] = {}
-    middle = -(-len(sentences) // 2)
+    middle = len(halves(sentences)[0])
 
     def measure(own: list[Encoded], size: int) -> None:
         rows = BATCH_TOKENS // size or 1

@@ -129,10 +129,16 @@ def _too_long(config: RolesConfig, model: str) -> Record | None:
     number = sum(length > config.sentence_length for length in lengths)
     if not number:
         return None
+    most = min(sizes(name).max_length for name in config.models)  # longer ones are refused
+    longest = min(max(lengths), most)
+    left = sum(length > most for length in lengths)
+    how = f"--sentence-length {longest} leaves out {left or 'none'}"
+    if left:
+        how += f": a model has {most} positions"
     return {
         "what": f"{number} of {len(sentences)} sentences of the treebank, in {model}",
         "why": f"they have more than {config.sentence_length} tokens",
-        "how_to_get": f"--sentence-length {max(lengths)} leaves out none",
+        "how_to_get": how,
     }
 
 

@@ -110,7 +110,7 @@ def entropies(data: Mapping[str, Any]) -> Drawn:
         axes.axhline(rows[0]["uniform_entropy"], **style.PREDICTION)
         axes.set_title(label(model))
         axes.set_xlabel("layer")
-        axes.set_ylim(0, None)
+    grid[0, 0].set_ylim(-0.04 * grid[0, 0].get_ylim()[1], None)  # room for whole markers at 0
     grid[0, 0].set_ylabel("entropy (nats)")
     handles = [
         style.handle(_TRAINED, linestyle="none", markersize=3),

@@ -90,7 +90,8 @@ def parse(content: str) -> tuple[Sentence, ...]:
     has no space behind it. Empty words, which nobody wrote, are left out.
 
     Raises:
-        ValueError: if a line is not as it has to be, or a word depends on one that is not there.
+        ValueError: if a line is not as it has to be, or a word depends on one that is not there, or in a
+            circle instead of on a root.
     """
     sentences: list[Sentence] = []
     rows: list[tuple[str, int, str, bool]] = []
@@ -101,9 +102,14 @@ def parse(content: str) -> tuple[Sentence, ...]:
         nonlocal together
         if rows:
             words, heads, relations, spaces_after = zip(*rows, strict=True)
+            where = f"sentence {len(sentences) + 1}, of {len(words)} words ({' '.join(words):.40})"
             for head in heads:
                 if not ROOT <= head < len(words):
-                    raise ValueError(f"a head {head + 1} in a sentence of {len(words)} words")
+                    raise ValueError(f"a head {head + 1} in {where}")
+            if (word := _rootless(heads)) is not None:
+                raise ValueError(
+                    f"a word {word + 1} that depends on itself, at last, and on no root, in {where}"
+                )
             spaces = (True, *spaces_after[:-1])
             sentences.append(Sentence(words, spaces, heads, relations))
         rows.clear()
@@ -136,3 +142,18 @@ def parse(content: str) -> tuple[Sentence, ...]:
         rows.append((fields[1], head - 1, fields[7], space))
     close()
     return tuple(sentences)
+
+
+def _rootless(heads: tuple[int, ...]) -> int | None:
+    """The first word from which no way along the heads leads to a root."""
+    rooted: set[int] = {ROOT}
+    for word in range(len(heads)):
+        way: set[int] = set()
+        place = word
+        while place not in rooted:
+            if place in way:
+                return word
+            way.add(place)
+            place = heads[place]
+        rooted |= way
+    return None

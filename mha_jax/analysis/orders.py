@@ -89,9 +89,11 @@ def num_pruned(fraction: float | int | Fraction, total: int) -> int:
     """How many of ``total`` heads a fraction is: rounded up, as in Michel et al. 2019.
 
     Raises:
-        ValueError: if the fraction is not in [0, 1].
+        ValueError: if the fraction is not in [0, 1], or the total no integer of 0 or more.
     """
-    if not 0 <= fraction <= 1:
+    if not is_integer(total) or total < 0:
+        raise ValueError(f"total: expected an integer, 0 or more, got {total!r}")
+    if isinstance(fraction, bool | np.bool_) or not 0 <= fraction <= 1:
         raise ValueError(f"fraction: expected a number in [0, 1], got {fraction!r}")
     return math.ceil(Fraction(fraction).limit_denominator(10**6) * total)
 

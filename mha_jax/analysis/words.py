@@ -1,12 +1,16 @@
 """Attention between words, and syntactic heads: does the word attended most hold the word's dependency?"""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from mha_jax.analysis._maps import AnyArray, Total, at_least_single
+from mha_jax.masks import is_integer
 
 OFFSETS = (-3, -2, -1, 1, 2)
 """Fixed offsets of the baseline (Clark et al. 2019; their 0, a word that depends on itself, never holds)."""
@@ -34,13 +38,15 @@ def word_maps(
         Maps (..., W, W), in float32 or more.
 
     Raises:
-        ValueError: an argument has a wrong shape or dtype.
+        ValueError: an argument has a wrong shape or dtype, or a number, where it is known, is none of those allowed.
     """
-    weights, words = at_least_single(weights), jnp.asarray(words)
-    if not jnp.issubdtype(words.dtype, jnp.integer):
-        raise ValueError(f"words: expected integers, got {words.dtype}")
+    weights = jnp.asarray(weights)
+    if not jnp.issubdtype(weights.dtype, jnp.floating):
+        raise ValueError(f"weights: expected floating point, got {weights.dtype}")
     if weights.ndim < 2 or weights.shape[-1] != weights.shape[-2]:
         raise ValueError(f"weights: expected maps (..., T, T) of self-attention, got {weights.shape}")
+    weights = at_least_single(weights)
+    words = _numbers(words, "words", _length("num_words", num_words))
     shape = (*weights.shape[:-2], weights.shape[-1])
     if words.shape not in ((shape[-1],), shape):
         raise ValueError(f"words: expected shape {(shape[-1],)} or {shape}, got {words.shape}")
@@ -69,15 +75,21 @@ def attended_word(
         words are no numbers, and at words that are not there.
 
     Raises:
-        ValueError: an argument has a wrong shape.
+        ValueError: an argument has a wrong shape or dtype.
     """
     maps = jnp.asarray(maps)
+    if not jnp.issubdtype(maps.dtype, jnp.floating):
+        raise ValueError(f"maps: expected floating point, got {maps.dtype}")
     if maps.ndim < 2 or maps.shape[-1] != maps.shape[-2]:
         raise ValueError(f"maps: expected maps (..., W, W) between words, got {maps.shape}")
     size = maps.shape[-1]
     present = jnp.ones(size, bool) if real is None else jnp.asarray(real)
+    if present.dtype != jnp.bool_:
+        raise ValueError(f"real: expected booleans, got {present.dtype}")
     if present.shape != (size,):
         raise ValueError(f"real: expected shape {(size,)}, got {present.shape}")
+    if not size:
+        return jnp.full(maps.shape[:-1], NOBODY)  # there is no largest of nothing
     others = present[None, :] & present[:, None] & ~jnp.eye(size, dtype=bool)
     oriented = maps if attends else maps.swapaxes(-1, -2)
     oriented = jnp.where(jnp.broadcast_to(others, maps.shape), oriented, 0)
@@ -104,9 +116,14 @@ def dependency_hits(
         Hits and words (..., R), to be added up over sentences.
 
     Raises:
-        ValueError: shapes differ.
+        ValueError: shapes differ, an argument is not of integers, or a number of ``heads`` or ``relations``, where it
+            is known, is none of those allowed.
     """
-    predicted, heads, relations = jnp.asarray(predicted), jnp.asarray(heads), jnp.asarray(relations)
+    predicted = _numbers(predicted, "predicted")
+    if not predicted.ndim:
+        raise ValueError("predicted: expected shape (..., W), got ()")
+    heads = _numbers(heads, "heads", predicted.shape[-1])
+    relations = _numbers(relations, "relations", _length("num_relations", num_relations))
     for name, array in (("heads", heads), ("relations", relations)):
         if array.shape != predicted.shape[-1:]:
             raise ValueError(f"{name}: expected shape {predicted.shape[-1:]}, got {array.shape}")
@@ -134,13 +151,32 @@ def offset_hits(
         Hits and words (offsets, R), to be added up over sentences.
 
     Raises:
-        ValueError: shapes differ.
+        ValueError: as `dependency_hits`; or an offset is no integer.
     """
     heads, relations = jnp.asarray(heads), jnp.asarray(relations)
     if heads.ndim != 1:
         raise ValueError(f"heads: expected shape (W,), got {heads.shape}")
-    positions = jnp.arange(heads.shape[0])
-    predicted = jnp.stack([positions + offset for offset in offsets])
-    return dependency_hits(
-        predicted, heads, relations, num_relations
-    )  # before the first word: negative, nobody
+    if not len(offsets) or not all(map(is_integer, offsets)):
+        raise ValueError(f"offsets: expected integers, one or more, got {offsets}")
+    # Before the first word it is negative: nobody.
+    predicted = np.arange(heads.shape[0]) + np.array(offsets)[:, None]
+    return dependency_hits(predicted, heads, relations, num_relations)
+
+
+def _length(name: str, value: Any) -> int:
+    if not is_integer(value) or value < 0:
+        raise ValueError(f"{name}: expected an integer, 0 or more, got {value!r}")
+    return int(value)
+
+
+def _numbers(array: Any, name: str, length: int | None = None) -> Int[Array, "..."]:
+    """Integers; from -1 to below a length, if there is one and they are known."""
+    array = jnp.asarray(array)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ValueError(f"{name}: expected integers, got {array.dtype}")
+    if length is not None and not isinstance(array, Tracer):
+        values = np.asarray(array)
+        wrong = values[(values < NOBODY) | (values >= length)]
+        if wrong.size:
+            raise ValueError(f"{name}: expected numbers from {NOBODY} to {length - 1}, got {wrong[0]}")
+    return array

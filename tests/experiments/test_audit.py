@@ -143,6 +143,10 @@ def test_contexts_are_whole_and_from_all_over_the_text(text):
     assert found[-1, 1:-1].tolist() == [int(word) for word in lines[9].split()[5:10]]  # the rest is held out
     with pytest.raises(ValueError, match="num_contexts: expected at most the text's 20, got 21"):
         contexts_of(Words(), text, 21, 7)  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match=r"text: expected one with contexts of 900 tokens, got none in '.*text"
+    ):
+        contexts_of(Words(), text, 8, 900)  # type: ignore[arg-type]
     assert content_positions(_model(), found).sum() == 6 * 5
     assert not content_positions(_model(causal=True), found[:, 1:])[:, 0].any()
 
@@ -308,7 +312,7 @@ def test_a_run_from_the_command_line(tmp_path, text, capsys, monkeypatch):
         ("--num-contexts 1000", "num_contexts: expected at most the text's 20, got 1000"),
         (
             "--length 200 --models minilm-l6 smollm2-135m --text sample",
-            "num_contexts: expected at most the text's",
+            "num_contexts: expected at most the text's 1, got 8 \\(text 'sample', 200 tokens each\\)",
         ),
     ],
 )

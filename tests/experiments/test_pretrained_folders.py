@@ -261,6 +261,15 @@ def test_weights_that_are_not_finite_are_refused(tmp_path, value):
         load(tmp_path / "m")
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.bool_])
+def test_weights_that_are_no_floating_point_are_refused(tmp_path, dtype):
+    write(tmp_path / "m", "gpt2")
+    name = "transformer.h.1.attn.c_attn.weight"
+    write_tensors(tmp_path / "m", "gpt2", tensors("gpt2") | {name: tensors("gpt2")[name].astype(dtype)})
+    with pytest.raises(ValueError, match=rf"expected '{name}' of floating point, got {np.dtype(dtype)}"):
+        load(tmp_path / "m")
+
+
 def test_an_index_without_a_map_is_refused(tmp_path):
     write(tmp_path / "m", "llama")
     for content in ('{"metadata": {}}', '{"weight_map": {"a": 1}}'):

@@ -105,6 +105,11 @@ def test_presets_and_their_sizes():
     [
         ({"num_segments": 0}, ValueError, "num_segments: expected a positive integer, got 0"),
         ({"num_sentences": -1}, ValueError, "num_sentences"),
+        (
+            {"num_sentences": 1},
+            ValueError,
+            "num_sentences: expected two or more, half to choose on, .* got 1",
+        ),
         ({"models": ()}, ValueError, "models: expected at least one"),
         ({"models": ("minilm-l6", "minilm-l6")}, ValueError, "models: expected different values"),
         ({"models": ("bert",)}, FileNotFoundError, "models: expected minilm-l6, smollm2-135m or folders"),
@@ -178,6 +183,51 @@ def test_sentences_that_are_too_long_are_said(tmp_path):
         }
     ]
     assert EXPERIMENT.left_out(replace(config, sentence_length=11)) == []
+
+
+def test_advice_on_long_sentences_is_not_refused(tmp_path):
+    """Of a model of 13 positions: what is longer stays left out, whatever is asked for."""
+    model = small_models.write(tmp_path / "bert", "bert")
+    settings = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(settings | {"max_position_embeddings": 13}))
+    lines = {n: [f"{i}\tw{i}\t_\t_\t_\t_\t0\troot\t_\t_\n" for i in range(1, n + 1)] for n in (11, 20)}
+    long = "\n".join("".join(lines[n]) for n in (20, 11, 20))
+    (tmp_path / "dev.conllu").write_text("\n".join([TREEBANK, long, TREEBANK]))
+    config = replace(PRESETS["smoke"], models=(str(model),), ud=str(tmp_path / "dev.conllu"))
+    config = replace(config, num_sentences=0, sentence_length=12, segment_length=12)
+    (row,) = EXPERIMENT.left_out(config)
+    assert row["what"].startswith("3 of 11 sentences")
+    assert row["how_to_get"] == "--sentence-length 13 leaves out 2: a model has 13 positions"
+    resolve(replace(config, sentence_length=13), {"sentence_length"})
+
+
+def test_a_half_without_sentences_is_refused(tmp_path):
+    model = small_models.write(tmp_path / "llama", "llama")
+    long = "".join(f"{i}\tw{i}\t_\t_\t_\t_\t0\troot\t_\t_\n" for i in range(1, 12))
+    config = replace(PRESETS["smoke"], models=(str(model),), num_sentences=0, segment_length=12)
+    config = replace(config, repeated_length=5, sentence_length=12)
+    for name, halves, length in (
+        ("b", [long, TREEBANK.split("\n\n")[0] + "\n"], 11),
+        ("c", ["1" + long[1:]] * 2, 11),
+    ):
+        (tmp_path / f"{name}.conllu").write_text("\n".join(halves))
+        config = replace(config, ud=str(tmp_path / f"{name}.conllu"))
+        resolve(replace(config, sentence_length=length), {"sentence_length"})
+        with pytest.raises(ValueError, match=f"sentence_length: expected at least {length}, .* got 10"):
+            resolve(replace(config, sentence_length=10), {"sentence_length"})
+    (tmp_path / "d.conllu").write_text(long)
+    with pytest.raises(ValueError, match="ud: expected a treebank of two or more sentences"):
+        resolve(replace(config, ud=str(tmp_path / "d.conllu")), {"ud"})
+
+
+@pytest.mark.parametrize(
+    ("heads", "word"), [((0, 2), 2), ((2, 1), 1), ((0, 3, 4, 2), 2), ((2, 3, 2), 1), ((9, 0), 9)]
+)
+def test_words_that_depend_on_no_root_are_refused(heads, word):
+    lines = [f"{i}\tw{i}\t_\t_\t_\t_\t{head}\tdet\t_\t_" for i, head in enumerate(heads, 1)]
+    said = f"a (word|head) {word} .*in sentence 5, of {len(heads)} words \\(w1 w2"
+    with pytest.raises(ValueError, match=said):
+        treebank.parse(TREEBANK + "\n" + "\n".join(lines))
 
 
 def test_without_text_and_treebank_the_rest_is_planned(monkeypatch, tmp_path):

@@ -135,7 +135,7 @@ def test_a_treebank_is_read_as_it_was_written(sentences):
     [
         (("\tw3\t", " w3\t"), "line 2: 9 fields"),
         (("\t2\tnsubj\t", "\ttwo\tnsubj\t"), "line 2: no numbers in '1', 'two'"),
-        (("\t4\tdet\t", "\t6\tdet\t"), "a head 6 in a sentence of 5 words"),
+        (("\t4\tdet\t", "\t6\tdet\t"), "a head 6 in sentence 1, of 5 words"),
         (("5\tw7", "6\tw7"), "line 8: word 6 after word 4"),
     ],
 )

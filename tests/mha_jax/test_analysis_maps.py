@@ -198,6 +198,21 @@ def test_fixed_offsets_are_the_baseline():
     close(outside.total, [[1], [0]])  # the root's head, -1, is not the word before the first
 
 
+def test_nobody_attends_where_there_are_no_words():
+    for maps in (np.zeros((2, 0, 0)), analysis.word_maps(MAPS, np.full(4, -1), 0)):
+        for attends in (True, False):
+            found = analysis.attended_word(maps, attends=attends)
+            assert found.shape == (*maps.shape[:-2], 0)
+            assert jnp.issubdtype(found.dtype, jnp.integer)
+    hits = analysis.dependency_hits(np.zeros((2, 0), int), np.zeros(0, int), np.zeros(0, int), 3)
+    close(hits.count, np.zeros((2, 3)))
+
+
+def test_numbers_of_words_may_be_traced():
+    found = jax.jit(analysis.offset_hits, static_argnums=2)(np.array([1, 0]), np.array([0, 0]), 1)
+    close(found.total, analysis.offset_hits(np.array([1, 0]), np.array([0, 0]), 1).total)
+
+
 def test_lists_are_taken_everywhere():
     maps = MAPS.tolist()
     hits = inspect.unwrap(analysis.offset_hits)([1, 2, -1], [0, 0, -1], 1)
@@ -299,6 +314,19 @@ BAD = [
     ("words", analysis.word_maps, MAPS, np.zeros(3, int), 2),
     ("maps", analysis.attended_word, np.ones((2, 3))),
     ("real", analysis.attended_word, np.ones((3, 3)), np.ones(2, bool)),
+    ("weights", analysis.word_maps, np.ones((3, 3), int), np.zeros(3, int), 2),
+    ("words", analysis.word_maps, MAPS, np.full(4, 2), 2),
+    ("num_words", analysis.word_maps, MAPS, np.zeros(4, int), -1),
+    ("maps", analysis.attended_word, np.ones((3, 3), int)),
+    ("real", analysis.attended_word, np.ones((3, 3)), np.array([1, 0, 2])),
+    ("predicted", analysis.dependency_hits, np.zeros(3), np.zeros(3, int), np.zeros(3, int), 1),
+    ("heads", analysis.dependency_hits, np.zeros(3, int), np.full(3, 3), np.zeros(3, int), 1),
+    ("heads", analysis.dependency_hits, np.zeros(3, int), np.zeros(3), np.zeros(3, int), 1),
+    ("relations", analysis.dependency_hits, np.zeros(3, int), np.zeros(3, int), np.ones(3, int), 1),
+    ("relations", analysis.dependency_hits, np.zeros(3, int), np.zeros(3, int), np.full(3, -2), 1),
+    ("num_relations", analysis.dependency_hits, np.zeros(3, int), np.zeros(3, int), np.zeros(3, int), -1),
+    ("offsets", analysis.offset_hits, np.zeros(3, int), np.zeros(3, int), 1, (0.5,)),
+    ("offsets", analysis.offset_hits, np.zeros(3, int), np.zeros(3, int), 1, ()),
     ("heads", analysis.dependency_hits, np.zeros(3, int), np.zeros(2, int), np.zeros(3, int), 1),
     ("token_ids", analysis.induction_selector, np.ones(3)),
     ("token_ids", analysis.induction_score, MAPS, np.ones(3, int)),
