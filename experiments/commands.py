@@ -25,7 +25,7 @@ from experiments.collecting import (
     checker,
     config_from,
 )
-from experiments.computing import check_planned, file_hashes, work
+from experiments.computing import check_planned, file_hashes, same_files, work
 from experiments.engine import EXPERIMENTS, load
 from experiments.environment import configure
 from experiments.files import (
@@ -206,12 +206,8 @@ def restore(known: argparse.Namespace, _: Sequence[str], console: Console) -> in
     changed = canonical(values) != canonical(json_values(_preset(experiment, preset)))
     results, final = places(experiment.name, preset, values, changed or preset == "smoke", known.out)
     header = {"experiment": experiment.name, "preset": preset, "config": values}
-    if files := file_hashes(experiment, config):
+    if files := same_files(experiment, config, data, path):
         header["files"] = files
-    if files != data.get("files", {}):
-        raise ValueError(
-            f"files: expected those that {path} was made of, {canonical(data.get('files', {}))}, got {canonical(files)}"
-        )
     lines = batches(experiment, config, data)
     with claimed(results, final, values, Store(results, header, checker(experiment))) as store:
         before, restored = len(store), restore_batches(lines, data.get("computing"), store)

@@ -17,6 +17,7 @@ from experiments.engine import Experiment, Unfinished, load
 from experiments.environment import compile_clock, configure, environment, keep_programs
 from experiments.mesh import current_mesh, mesh_text
 from experiments.points import Point, Record, Unit, from_unit, to_units
+from experiments.store import canonical
 
 
 class Answer(NamedTuple):
@@ -71,6 +72,29 @@ def file_hashes(experiment: Experiment[Any], config: Any) -> dict[str, str]:
         FileNotFoundError: if one is not there.
     """
     return {path: _sha256(path) for path in sorted(set(experiment.input_files(config)))}
+
+
+def same_files(
+    experiment: Experiment[Any], config: Any, data: Mapping[str, Any], path: Path
+) -> dict[str, str]:
+    """`file_hashes`, where they are those that a final file's records were made of.
+
+    Args:
+        experiment: that made the records.
+        config: theirs.
+        data: contents of the final file.
+        path: where it is, for the message.
+
+    Raises:
+        FileNotFoundError: if a file is not there.
+        ValueError: if one has changed.
+    """
+    files = file_hashes(experiment, config)
+    if files != data.get("files", {}):
+        raise ValueError(
+            f"files: expected those that {path} was made of, {canonical(data.get('files', {}))}, got {canonical(files)}"
+        )
+    return files
 
 
 def _sha256(path: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from experiments.collecting import config_from, units_of
-from experiments.computing import file_hashes, work
+from experiments.computing import same_files, work
 from experiments.engine import load
 from experiments.files import read_final
 from experiments.points import Kind, Record, from_unit
@@ -58,11 +58,7 @@ def verify(known: argparse.Namespace, __: Sequence[str], console: Console) -> in
     if 0 < known.batches < len(units):
         chosen = random.Random(seed).sample(units, known.batches)
         show_lines(console, [f"{len(chosen)} of {len(units)} batches, drawn with --seed {seed}"])
-    files = file_hashes(experiment, config)
-    if files != data.get("files", {}):
-        raise ValueError(
-            f"files: expected those that {path} was made of, {canonical(data.get('files', {}))}, got {canonical(files)}"
-        )
+    files = same_files(experiment, config, data, path)
     executor, _ = make_executor("processes", 1)
     different, elsewhere = 0, ""
     try:

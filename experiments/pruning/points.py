@@ -13,81 +13,70 @@ SHARES = ("previous", "next", "self", "first", "delimiter")
 
 
 @dataclass(frozen=True)
-class HeadPoint:
-    """Scores of one head: importance, confidence, and where it looks.
+class MeasuredPoint:
+    """What all points have: a model, and the text that it is measured on.
 
     Attributes:
         model: as `experiments.pretrained.load` takes it.
         text: as in the configuration.
         num_tokens: likewise.
         length: likewise.
-        layer: from 0.
-        head: from 0.
     """
 
     model: str
     text: str
     num_tokens: int
     length: int
+
+
+@dataclass(frozen=True)
+class HeadPoint(MeasuredPoint):
+    """Scores of one head: importance, confidence, and where it looks.
+
+    Attributes:
+        layer: from 0.
+        head: from 0.
+    """
+
     layer: int
     head: int
 
 
 @dataclass(frozen=True)
-class PrunedPoint:
+class PrunedPoint(MeasuredPoint):
     """The loss when a fraction of the heads is removed in an order.
 
     Attributes:
-        model: as in `HeadPoint`, like the next three.
-        text: see there.
-        num_tokens: see there.
-        length: see there.
         order: of `experiments.pruning.config.ORDERS`.
         fraction_pruned: of all heads, rounded up to a whole number of them.
         seed: of a random order; else 0.
     """
 
-    model: str
-    text: str
-    num_tokens: int
-    length: int
     order: str
     fraction_pruned: float
     seed: int = 0
 
 
 @dataclass(frozen=True)
-class AblatedPoint:
+class AblatedPoint(MeasuredPoint):
     """The loss without one head, or with one head alone in its layer.
 
     Attributes:
-        model: as in `HeadPoint`, like the next three.
-        text: see there.
-        num_tokens: see there.
-        length: see there.
         ablation: ``single`` or ``all_but_one``.
         layer: the head's.
         head: which.
     """
 
-    model: str
-    text: str
-    num_tokens: int
-    length: int
     ablation: Literal["single", "all_but_one"]
     layer: int
     head: int
 
 
 @dataclass(frozen=True)
-class GatePoint:
+class GatePoint(MeasuredPoint):
     """The gate of one head.
 
     Attributes:
-        model: as in `HeadPoint`, like the next three.
-        text: see there.
-        num_tokens: see there.
-        length: see there.
         penalty: of the expected share of open gates, in units of the loss.
         num_steps: optimiser steps.
         sequences: of a step.
@@ -95,10 +84,6 @@ class GatePoint:
         head: which.
     """
 
-    model: str
-    text: str
-    num_tokens: int
-    length: int
     penalty: float
     num_steps: int
     sequences: int
@@ -107,43 +92,27 @@ class GatePoint:
 
 
 @dataclass(frozen=True)
-class MatchedPoint:
+class MatchedPoint(MeasuredPoint):
     """The loss with as many heads as some gates leave, those of most importance: known when the gates are trained.
 
     Attributes:
-        model: as in `HeadPoint`, like the next three.
-        text: see there.
-        num_tokens: see there.
-        length: see there.
         heads_left: of all layers, exactly.
     """
 
-    model: str
-    text: str
-    num_tokens: int
-    length: int
     heads_left: int
 
 
 @dataclass(frozen=True)
-class TimedPoint:
+class TimedPoint(MeasuredPoint):
     """One round of timing a model, whole (``fraction_pruned`` 0) or without some of its heads.
 
     Attributes:
-        model: as in `HeadPoint`, like the next three.
-        text: see there.
-        num_tokens: see there.
-        length: see there.
         removal: ``heads`` or ``groups``.
         batch_size: sequences.
         fraction_pruned: of the heads (or groups).
         seed: number of the round.
     """
 
-    model: str
-    text: str
-    num_tokens: int
-    length: int
     removal: str
     batch_size: int
     fraction_pruned: float
